@@ -1,0 +1,190 @@
+"""Notebook 05: do codes inferred better make interventions more selective?
+
+Two readings. Targeted probe perturbation (TPP) ablates the latents of one class and asks whether
+only that class's probe suffers. The splice runs the language model with its residual replaced by
+each mode's reconstruction, through a TransformerLens hook, and asks what the next token loses.
+"""
+
+import functools
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+
+from loca_sae import corpus, interventions, models, probing, store
+from loca_sae.experiments import data as experiment_data
+from loca_sae.experiments.amortization_interventions import compared_saes
+from loca_sae.experiments.data import Concept, Data
+from loca_sae.experiments.measures import calibration_sample, pooled, provenance
+from loca_sae.inference import MODES, Inference, prepare
+from loca_sae.parameters import DownstreamInterventions
+from loca_sae.tpp import fit_probes, tpp
+from loca_sae.training import Trained
+
+_SPLICE_BATCH = 4
+
+
+def run(p: DownstreamInterventions) -> pd.DataFrame:
+    """TPP: one row an SAE, mode, labelled set, class and number N of ablated latents."""
+    data = experiment_data.load(p)
+    frames = []
+    for trained in compared_saes(p, data):
+        for mode in MODES:
+            frame = _tpp_cached(trained, mode, data, p)
+            frames.append(frame.assign(**provenance(trained, data, p), mode=mode))
+    return pd.concat(frames, ignore_index=True)
+
+
+def summary(table: pd.DataFrame) -> pd.DataFrame:
+    """`run`, averaged over classes: one row an SAE, mode, labelled set and N."""
+    keys = ["protocol", "model", "layer", "architecture", "sparsity", "d_sae", "train_tokens"]
+    keys += ["eval_tokens", "seed", "mode", "concept", "n"]
+    return table.groupby(keys, sort=False, as_index=False).mean(numeric_only=True)
+
+
+def splice(p: DownstreamInterventions) -> pd.DataFrame:
+    """One row an SAE and mode: cross-entropy added and KL to the clean model, under the splice."""
+    data = experiment_data.load(p)
+    language_model = functools.cache(lambda: models.load(p.model, device=p.device))
+    rows = []
+    for trained in compared_saes(p, data):
+        for mode in MODES:
+            row = _splice_cached(trained, mode, data, p, language_model)
+            rows.append({**provenance(trained, data, p), "mode": mode, **row})
+    return pd.DataFrame(rows)
+
+
+def probe_accuracy(p: DownstreamInterventions) -> pd.DataFrame:
+    """What a linear probe on the raw activations reaches, by set and class: TPP's starting point."""
+    data = experiment_data.load(p)
+    rows = []
+    for concept in data.concepts:
+        x_train, x_test = (pooled_activations(split) for split in (concept.train, concept.test))
+        for name, probe in fit_probes(x_train, concept.train.labels).items():
+            y_test = [int(label == name) for label in concept.test.labels]
+            rows.append((concept.name, name, probing.accuracy(probe, x_test, y_test)))
+    return pd.DataFrame(rows, columns=["concept", "class", "accuracy"])
+
+
+def pooled_activations(split: experiment_data.ConceptSplit) -> torch.Tensor:
+    """Mean activation [n_texts, d_in] of each text."""
+    return probing.pool(split.x, split.text, len(split.labels))
+
+
+def _key(trained: Trained, mode: str, data: Data, p: DownstreamInterventions) -> dict[str, Any]:
+    return {
+        "sae": trained.path.name,
+        "mode": mode,
+        "heldout": data.heldout.name,
+        "calibration_tokens": p.calibration_tokens,
+        "seed": p.seed,
+    }
+
+
+def _prepared(trained: Trained, mode: Any, data: Data, p: DownstreamInterventions) -> Inference:
+    return prepare(trained.load(device=p.device), calibration_sample(data, p), mode)
+
+
+def _tpp_cached(
+    trained: Trained, mode: Any, data: Data, p: DownstreamInterventions
+) -> pd.DataFrame:
+    key = {
+        **_key(trained, mode, data, p),
+        "concepts": [p.concepts, p.labels, p.texts, p.tokens_per_text],
+        "ablations": sorted(p.ablations),
+    }
+
+    def build(folder: Path) -> None:
+        infer = _prepared(trained, mode, data, p)
+        frames = [_tpp(infer, concept, p) for concept in data.concepts]
+        pd.concat(frames, ignore_index=True).to_parquet(folder / "tpp.parquet", index=False)
+
+    name = f"{trained.recipe.architecture}-{mode}"
+    artifact = store.artifact("tpp", key, build, modules=[__name__], name=name)
+    return pd.read_parquet(artifact.path / "tpp.parquet")
+
+
+def _tpp(infer: Inference, concept: Concept, p: DownstreamInterventions) -> pd.DataFrame:
+    x_train, x_test = (pooled_activations(split) for split in (concept.train, concept.test))
+    z_train, z_test = (pooled(infer, split, p.device) for split in (concept.train, concept.test))
+    atoms = infer.dictionary.W_dec.cpu()
+    table = tpp(
+        x_train,
+        z_train,
+        concept.train.labels,
+        x_test,
+        z_test,
+        concept.test.labels,
+        atoms,
+        n_values=[n for n in sorted(p.ablations) if n <= len(atoms)],
+    )
+    return table.assign(concept=concept.name)
+
+
+def _splice_cached(
+    trained: Trained,
+    mode: Any,
+    data: Data,
+    p: DownstreamInterventions,
+    language_model: Callable[[], Any],
+) -> dict[str, float]:
+    """``language_model`` is called only when the row is not in the store yet."""
+    key = {
+        **_key(trained, mode, data, p),
+        "contexts": p.splice_contexts,
+        "context": p.context,
+        "corpus": p.corpus,
+        "model": p.model,
+    }
+
+    def build(folder: Path) -> None:
+        row = _splice(_prepared(trained, mode, data, p), language_model(), data, p)
+        (folder / "row.json").write_text(json.dumps(row))
+
+    name = f"{trained.recipe.architecture}-{mode}"
+    artifact = store.artifact("splice", key, build, modules=[__name__], name=name)
+    row: dict[str, float] = json.loads((artifact.path / "row.json").read_text())
+    return row
+
+
+def _splice(
+    infer: Inference, model: Any, data: Data, p: DownstreamInterventions
+) -> dict[str, float]:
+    """Means over held-out contexts: clean and spliced cross-entropy, their difference, KL (nats).
+
+    Position 0 keeps its own activation, as everywhere.
+    """
+    tokens = corpus.contexts(
+        models.tokenizer(p.model),
+        p.corpus,
+        "eval",
+        p.splice_contexts * p.context,
+        p.context,
+        p.seed,
+    ).tokens
+    edit = interventions.splice(lambda x: infer.reconstruct(infer(x)))
+    rows = []
+    for batch in tokens.to(p.device).split(_SPLICE_BATCH):
+        with torch.no_grad():
+            clean = model(batch, return_type="logits")
+        spliced = interventions.run_with_edit(
+            model, batch, p.layer, edit, scale=data.train.scale
+        )
+        before, after = (
+            float(interventions.cross_entropy(logits, batch)[:, 1:].mean())
+            for logits in (clean, spliced)
+        )
+        kl = interventions.next_token_kl(clean, spliced)
+        rows.append([before, after, after - before, kl, float(len(batch))])
+    means = torch.tensor(rows, dtype=torch.float64)
+    weights = means[:, 4] / means[:, 4].sum()
+    before, after, added, kl = (float(v) for v in (means[:, :4] * weights[:, None]).sum(0))
+    return {
+        "clean_cross_entropy": before,
+        "spliced_cross_entropy": after,
+        "added_cross_entropy": added,
+        "kl": kl,
+    }
