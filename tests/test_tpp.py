@@ -87,7 +87,7 @@ def test_drops_equal_those_of_tokens_ablated_one_by_one_and_then_pooled(n: int) 
     known = by_hand(train, test, W_dec, fit_probes(*train.pooled()[::2]), n)
     assert any(abs(on) > 0.05 for on, _ in known.values())
     for row in table.itertuples():
-        on, off = known[row._1]
+        on, off = known[str(row._1)]
         assert row.on_target_drop == pytest.approx(on)
         assert row.off_target_drop == pytest.approx(off)
         assert row.score == pytest.approx(on - off)
@@ -158,6 +158,17 @@ def test_latents_are_ranked_by_signed_effect_and_zero_effects_do_not_count() -> 
     effect = torch.tensor([0.0, -1, 0, 3, 5])
     assert top_latents(effect, 2).tolist() == [4, 3]
     assert top_latents(effect, 5).tolist() == [4, 3, 0]  # three effects are nonzero
+    assert top_latents(effect, 5, positive_only=True).tolist() == [4, 3]
+
+
+def test_with_positive_only_every_ablated_latent_has_a_positive_effect() -> None:
+    train, test, W_dec = Texts(20, seed=0), Texts(15, seed=1), random_decoder()
+    every, some = (
+        tpp(*train.pooled(), *test.pooled(), W_dec, n_values=[D_SAE], positive_only=only)
+        for only in (False, True)
+    )
+    assert (every.ablated > every.positive).all()
+    assert some.ablated.equals(some.positive) and some.positive.equals(every.positive)
 
 
 def test_the_mean_over_classes_weighs_every_class_the_same() -> None:

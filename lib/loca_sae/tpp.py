@@ -24,7 +24,9 @@ Chance is 1/2. In the same way the mean code off a class runs over all texts of 
 Differences from SAEBench: its probes are trained by Adam with an L1 penalty, ours are scikit-learn
 logistic regressions (L2). The same as there: latents are ranked by signed effect, and at most as
 many are ablated as have a nonzero effect (column ``ablated``). When fewer than that are positive
-(column ``positive``), the ranking goes on into effects of zero, here with lower indices first.
+(column ``positive``), the ranking goes on into effects of exactly zero, latents that fire less on
+the class than off it, in an order that means nothing (here: by index). At large N this moves the
+score; ``positive_only=True`` ablates latents of positive effect only.
 
 With two classes the off-target probe is the on-target probe with its sign turned, and the score
 says nothing: use three or more.
@@ -62,12 +64,15 @@ def effects(z_train: Tensor, y_train: Tensor, probe: LinearProbe, W_dec: Tensor)
     return rise.clamp(min=0) * (W_dec.to(probe.weight) @ probe.weight)
 
 
-def top_latents(effect: Tensor, n: int) -> Tensor:
-    """Indices of the ``n`` latents of largest effect, fewer when fewer effects are nonzero."""
+def top_latents(effect: Tensor, n: int, positive_only: bool = False) -> Tensor:
+    """Indices of the ``n`` latents of largest effect, fewer when fewer effects count.
+
+    At most as many as have a nonzero effect (SAEBench), or a positive one.
+    """
     if not 0 < n <= len(effect):
         raise ValueError(f"n={n} latents of {len(effect)}: choose n_values within 1..d_sae.")
-    nonzero = int((effect != 0).sum())
-    return effect.argsort(descending=True, stable=True)[: min(n, nonzero)]
+    count = int((effect > 0 if positive_only else effect != 0).sum())
+    return effect.argsort(descending=True, stable=True)[: min(n, count)]
 
 
 def tpp(
@@ -81,12 +86,14 @@ def tpp(
     *,
     n_values: Sequence[int] = N_VALUES,
     probes: Mapping[Any, LinearProbe] | None = None,
+    positive_only: bool = False,
 ) -> "pd.DataFrame":
     """TPP of every class and every N; probes and latents from the training texts, drops on test.
 
     x: mean-pooled activations [n_texts, d_in]; z: mean-pooled codes [n_texts, d_sae] >= 0 of the
     same texts on the dictionary W_dec [d_sae, d_in]; labels: the class of each text.
     probes: of `fit_probes`, when they were fitted before.
+    positive_only: leave effects of zero out; False is SAEBench's choice.
     Returns one row a class and N: class, n, ablated, positive (latents), clean_accuracy (of the
     class's own probe), on_target_drop, off_target_drop, score. Accuracies are fractions of 1.
     Raises ValueError for fewer than two classes, classes that differ between the splits, shapes
@@ -115,7 +122,7 @@ def tpp(
     for i, name in enumerate(train):
         effect = effects(z_train, train[name], ordered[i], W_dec)
         for n in n_values:
-            chosen = top_latents(effect, n)
+            chosen = top_latents(effect, n, positive_only)
             ablated = scores - z_test[:, chosen].to(pull) @ pull[chosen]
             drop = (clean - _balanced_accuracy(ablated, wanted)).tolist()
             on, off = drop[i], (sum(drop) - drop[i]) / (len(drop) - 1)
