@@ -32,7 +32,7 @@ With two classes the off-target probe is the on-target probe with its sign turne
 says nothing: use three or more.
 
 Sources
-1. Marks et al., Karvonen et al. SAEBench, 2025: targeted probe perturbation.
+1. Karvonen et al. SAEBench. 2025: targeted probe perturbation.
 """
 
 from collections.abc import Mapping, Sequence
