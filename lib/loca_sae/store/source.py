@@ -57,9 +57,9 @@ def _file(name: str) -> Path | None:
     top, *rest = name.split(".")
     try:
         spec = importlib.util.find_spec(top)
-    except ValueError:  # a script, or a module made by hand
+    except ValueError:  # a module made by hand
         return None
-    if spec is None:
+    if spec is None or top == "__main__":  # a script's name says nothing about its code
         return None
     if not rest:
         return Path(spec.origin) if spec.origin and spec.origin.endswith(".py") else None
