@@ -262,13 +262,29 @@ def flip_one_byte(path: Path) -> None:
     path.write_bytes(contents)
 
 
+def rewrite(path: Path, before: str, after: str) -> None:
+    text = path.read_text()
+    assert before in text
+    path.write_text(text.replace(before, after))
+
+
 DAMAGES = {
     "one byte flipped": (lambda path: flip_one_byte(path / "numbers.bin"), "numbers.bin"),
-    "cut short": (lambda path: os.truncate(path / "numbers.bin", 5000), "numbers.bin"),
-    "emptied": (lambda path: os.truncate(path / "sub" / "text.txt", 0), "sub/text.txt"),
+    "cut short": (
+        lambda path: os.truncate(path / "numbers.bin", 5000),
+        "numbers.bin has 5000 bytes, 5120 were written",
+    ),
+    "emptied": (
+        lambda path: os.truncate(path / "sub" / "text.txt", 0),
+        "sub/text.txt has 0 bytes, 5 were written",
+    ),
     "deleted": (lambda path: (path / "sub" / "text.txt").unlink(), "sub/text.txt"),
     "folder deleted": (lambda path: shutil.rmtree(path / "sub"), "sub/text.txt"),
     "manifest flipped": (lambda path: flip_one_byte(path / "manifest.json"), "manifest.json"),
+    "manifest edited": (
+        lambda path: rewrite(path / "manifest.json", '"a": 1', '"a": 7'),
+        "checksum of manifest.json",
+    ),
     "manifest deleted": (lambda path: (path / "manifest.json").unlink(), "manifest.json"),
     "manifest no object": (lambda path: _write(path / "manifest.json", b"[]"), "manifest.json"),
 }
@@ -391,9 +407,7 @@ def test_changed_code_changes_the_fingerprint(
     fakelib: Path, file: str, before: str, after: str
 ) -> None:
     old = fingerprint_of_top()
-    text = (fakelib / file).read_text()
-    assert before in text
-    (fakelib / file).write_text(text.replace(before, after))
+    rewrite(fakelib / file, before, after)
     assert fingerprint_of_top() != old
 
 
@@ -416,9 +430,7 @@ def test_a_comment_a_docstring_or_an_unrelated_file_changes_nothing(
     fakelib: Path, file: str, before: str, after: str
 ) -> None:
     old = fingerprint_of_top()
-    text = (fakelib / file).read_text()
-    assert before in text
-    (fakelib / file).write_text(text.replace(before, after))
+    rewrite(fakelib / file, before, after)
     assert fingerprint_of_top() == old
 
 
