@@ -553,6 +553,9 @@ def test_a_full_disk_is_a_clear_error_and_keeps_what_is_finished(
         (folder / "half").write_text("first half")
         raise OSError(errno.ENOSPC, "No space left on device")
 
+    def fill_as_numpy(folder: Path) -> None:
+        raise OSError("Not enough free space to write 32000000 bytes after offset 128")
+
     def fill_within_a_library(folder: Path) -> None:
         raise RuntimeError("enforce fail at inline_container.cc")
 
@@ -560,6 +563,8 @@ def test_a_full_disk_is_a_clear_error_and_keeps_what_is_finished(
         store.artifact("toy", {"a": 1}, fill)
     [entry] = cli.entries()
     assert (entry.path / "half").exists()
+    with pytest.raises(store.StoreUnavailable, match="disk .* is full.*Not enough free space"):
+        store.artifact("toy", {"a": 1}, fill_as_numpy)
     with pytest.raises(RuntimeError, match="enforce fail"):
         store.artifact("toy", {"a": 2}, fill_within_a_library)
     usage = shutil.disk_usage(store.root())._replace(free=4096)

@@ -37,6 +37,7 @@ LIBRARIES = ("torch", "transformers", "transformer-lens", "sae-lens", "numba")
 PARTIAL, DAMAGED = ".partial", ".damaged"
 _LOCKS = ".locks"
 _FULL = 16 * 2**20  # bytes; a build that failed with less free space failed for want of it
+_NO_SPACE = re.compile("no space left|not enough free space|quota exceeded", re.IGNORECASE)
 _log = logging.getLogger(__name__)
 
 
@@ -206,8 +207,10 @@ def _build(folder: Path, head: dict[str, Any], build: Callable[[Path], None]) ->
 
 
 def _explain_full_disk(partial: Path, error: Exception) -> None:
-    # libraries wrap "no space left" in exceptions of their own, so the disk itself is asked
-    said_so = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+    # libraries wrap the system's error in exceptions of their own, or ask for room beforehand
+    said_so = _NO_SPACE.search(str(error)) or (
+        isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+    )
     if said_so or (partial.is_dir() and shutil.disk_usage(partial).free < _FULL):
         raise StoreUnavailable(
             f"the disk of the store {root()} is full, or its quota reached, while building "
