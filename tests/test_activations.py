@@ -168,7 +168,7 @@ def test_activations_that_are_not_finite_are_refused_and_the_context_named(
     from transformers import AutoModelForCausalLM
 
     tokenizer = models.tokenizer(str(massive))
-    token = tokenizer.convert_tokens_to_ids("a")
+    (token,) = tokenizer("a", add_special_tokens=False).input_ids
     model = AutoModelForCausalLM.from_pretrained(massive)
     with torch.no_grad():
         model.model.embed_tokens.weight[token] = float("nan")
