@@ -148,7 +148,7 @@ def _file(corpus: str) -> Path:
     if path.suffix in (".txt", ".jsonl", ".parquet") and path.is_file():
         return path
     what = "is no such file" if path.suffix else "is unknown"
-    if path.exists():
+    if corpus and path.exists():
         what = "is not of a kind that can be read"
     close = difflib.get_close_matches(corpus, ["minipile"], n=1)
     hint = f" Did you mean {close[0]!r}?" if close else ""
@@ -157,7 +157,7 @@ def _file(corpus: str) -> Path:
 
 def _txt_rows(path: Path, corpus: str) -> Iterator[dict[str, Any]]:
     text = _decoded(path, corpus)
-    blocks = re.split(r"\n[^\S\n]*\n", text.strip())
+    blocks = re.split(r"\n(?:[^\S\n]*\n)+", text.strip())
     return ({"text": block} for block in (blocks if len(blocks) > 1 else text.splitlines()))
 
 
@@ -196,7 +196,7 @@ def _parquet_rows(file: Path | io.BytesIO, corpus: str) -> Iterator[dict[str, An
         table = pq.read_table(file, columns=[name for name in known if name in columns])
     except (pa.ArrowInvalid, OSError) as error:
         raise ValueError(f"corpus {corpus!r} is not a readable parquet file: {error}") from error
-    kind = table.schema.field("text").type if "text" in columns else None
+    kind = table.schema.field("text").type if "text" in columns else pa.null()
     if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
         raise ValueError(
             f"corpus {corpus!r} has no column 'text' with strings; its columns are {columns}."
