@@ -1,4 +1,4 @@
-"""The LocA plugin against separate encoders written out by hand, and against SAELens's own paths."""
+"""The LocA plugin against separate encoders written out by hand, and SAELens's own paths."""
 
 import json
 
@@ -49,7 +49,9 @@ def separate_encoders(sae: SAE, x: torch.Tensor) -> torch.Tensor:
     return torch.cat(parts, dim=1)
 
 
-def test_codes_equal_separate_encoders_with_their_own_budgets(trained_like: LocATrainingSAE) -> None:
+def test_codes_equal_separate_encoders_with_their_own_budgets(
+    trained_like: LocATrainingSAE,
+) -> None:
     x = torch.randn(50, D_IN)
     with torch.no_grad():
         torch.testing.assert_close(trained_like.encode(x), separate_encoders(trained_like, x))

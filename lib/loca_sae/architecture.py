@@ -1,4 +1,4 @@
-"""LocA: a TopK sparse autoencoder whose sparsity budget is spent group by group, as a SAELens plugin.
+"""LocA: a TopK SAE whose sparsity budget is spent group by group, as a SAELens plugin.
 
 Importing this module registers the architecture ``"loca"`` with SAELens, so that
 ``SAE.load_from_disk``, ``SAETrainer``, SAELens's runners and its evals treat it like any other.

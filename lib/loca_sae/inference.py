@@ -45,7 +45,7 @@ class Dictionary(NamedTuple):
 
 @torch.no_grad()
 def dictionary(sae: SAE[Any]) -> Dictionary:
-    """The effective dictionary of any SAELens SAE: ``decode(f) = (f * code_scale) @ W_dec + b_dec``.
+    """Effective dictionary of a SAELens SAE: ``decode(f) = (f * code_scale) @ W_dec + b_dec``.
 
     Nothing is folded into the encoder, since folding changes what a TopK selects. SAELens's TopK
     family may already give codes in units of the decoder norm (``rescale_acts_by_decoder_norm``).
@@ -95,6 +95,10 @@ class Inference:
         """x_hat [n, d_in] = codes W_dec + b_dec."""
         return codes @ self.dictionary.W_dec + self.dictionary.b_dec
 
+    def round_trip(self, x: torch.Tensor) -> torch.Tensor:
+        """x_hat [n, d_in] of activations x [n, d_in] in this mode."""
+        return self.reconstruct(self(x))
+
 
 def prepare(
     sae: SAE[Any],
@@ -123,12 +127,15 @@ def prepare(
         l0 = _mean_l0(_encode(sae, atoms, x, mode, lam, steps, solver))
         matched = abs(l0 - target) <= 0.01 * target
         return Inference(sae, atoms, mode, steps, solver, lam, target, l0, matched)
+    if target == 0:
+        raise ValueError(
+            "the encoder fires on none of the calibration activations, so there is no density to "
+            "match; give lam or target_l0, or an SAE that fires."
+        )
     found = sparse_coding.calibrate_lambda(
         lambda value: _encode(sae, atoms, x, mode, value, steps, solver), target
     )
-    return Inference(
-        sae, atoms, mode, steps, solver, found.lam, target, found.l0, found.converged
-    )
+    return Inference(sae, atoms, mode, steps, solver, found.lam, target, found.l0, found.converged)
 
 
 def encode(

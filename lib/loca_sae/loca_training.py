@@ -68,7 +68,7 @@ def train_loca(
     sizes = group_sizes or grouping.equal_sizes(pretraining.d_sae, len(group_ks))
     pretrained = train(activations, pretraining, checkpoints=checkpoints, device=device)
     latents = measure_latents(activations, pretrained, sizes, avar_batches, min_count, order)
-    permutation = torch.as_tensor(latents.sort_values("position")["latent"].to_numpy())
+    permutation = torch.tensor(latents.sort_values("position")["latent"].tolist())
     recipe = replace(
         pretraining,
         architecture="loca",
@@ -97,9 +97,7 @@ def continue_topk(
     device: str = "cpu",
 ) -> Trained:
     """The control for phases 2 to 4: the same SAE, extra steps and learning rate, a plain TopK."""
-    recipe = replace(
-        pretrained.recipe, sparsity=float(k), steps=steps, lr=pretrained.recipe.lr / 2
-    )
+    recipe = replace(pretrained.recipe, sparsity=float(k), steps=steps, lr=pretrained.recipe.lr / 2)
     return train(
         activations,
         recipe,
@@ -130,7 +128,9 @@ def measure_latents(
         sae = pretrained.load()
         avar = _angular_variance(sae, activations, pretrained.recipe, avar_batches, min_count)
         if order == "random":
-            grouped = grouping.random_groups(avar.value.numel(), group_sizes, pretrained.recipe.seed)
+            grouped = grouping.random_groups(
+                avar.value.numel(), group_sizes, pretrained.recipe.seed
+            )
         else:
             grouped = grouping.group_latents(avar.value, group_sizes)
         position = torch.empty_like(grouped.order)
@@ -154,7 +154,7 @@ def measure_latents(
 def _angular_variance(
     sae: SAE[Any], activations: Activations, recipe: Recipe, batches: int, min_count: int
 ) -> grouping.AngularVariance:
-    """AVar of each latent over at most ``batches`` batches (or one epoch) of training activations."""
+    """AVar of each latent over at most ``batches`` training batches, one epoch if that is less."""
     accumulator = grouping.AngularVarianceAccumulator(recipe.d_sae, activations.d_in)
     stream = activations.batches(recipe.batch_size, seed=recipe.seed)
     for _ in range(min(batches, max(1, activations.n // recipe.batch_size))):

@@ -200,7 +200,7 @@ class DownstreamInterventions(LocaParameters):
         [2, 5, 10, 20, 50, 100, 500], min_length=1, description="latents ablated at once (N)"
     )
     splice_contexts: int = Field(
-        8, ge=2, description="held-out contexts run through the model with the SAE spliced in"
+        2, ge=1, description="held-out contexts run through the model with the SAE spliced in"
     )
 
 
@@ -263,8 +263,7 @@ def _at_most(name: str, value: float, bound_name: str, bound: float) -> None:
 def _sums_to(name: str, values: list[int], total_name: str, total: int) -> None:
     if sum(values) != total:
         raise ValueError(
-            f"{name} {values} sum to {sum(values)}, but {total_name} is {total}; "
-            f"make them agree."
+            f"{name} {values} sum to {sum(values)}, but {total_name} is {total}; make them agree."
         )
 
 

@@ -5,7 +5,7 @@ mode. Colours are seaborn's colour-blind palette and always mean the same thing:
 mode. Every figure carries a line that says what it was measured on.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,6 +15,8 @@ import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+from matplotlib.ticker import NullFormatter, ScalarFormatter
 
 _PALETTE = sns.color_palette("colorblind")
 COLOURS = {
@@ -26,6 +28,8 @@ COLOURS = {
     "semi": _PALETTE[3],
     "non": _PALETTE[0],
 }
+# full, semi, non, and the optimum
+_INFERENCE = [COLOURS["full"], COLOURS["semi"], COLOURS["non"], _PALETTE[9]]
 LABELS = {
     "nmse": "NMSE",
     "fvu": "FVU",
@@ -38,7 +42,7 @@ LABELS = {
     "gap_relative": "amortization gap (relative)",
     "duality_gap": "relative duality gap",
 }
-STYLE: Mapping[str, Any] = {
+STYLE: dict[str, Any] = {
     "figure.facecolor": "none",
     "axes.facecolor": "none",
     "savefig.facecolor": "none",
@@ -58,7 +62,8 @@ STYLE: Mapping[str, Any] = {
 @contextmanager
 def style() -> Iterator[None]:
     """The book's look, for figures made inside the ``with`` block."""
-    with plt.rc_context({**sns.axes_style("ticks"), **STYLE}):
+    rc: Any = {**sns.axes_style("ticks"), **STYLE}
+    with plt.rc_context(rc):
         yield
 
 
@@ -75,15 +80,17 @@ def provenance(table: pd.DataFrame) -> str:
 
 def finish(figure: Figure, table: pd.DataFrame) -> Figure:
     """Lay the figure out and write the provenance line under it."""
-    figure.tight_layout(rect=(0, 0.04, 1, 1))
+    inch = 1 / figure.get_figheight()
+    figure.tight_layout(rect=(0, 0.2 * inch, 1, 1))
     figure.text(0.5, 0.005, provenance(table), ha="center", va="bottom", fontsize=7, color="0.35")
     return figure
 
 
-def plot_over_training(table: pd.DataFrame, measure: str, ax: Axes) -> Axes:
+def plot_over_training(table: pd.DataFrame, measure: str, ax: Axes, label: bool) -> Axes:
     """One measure against the tokens seen, a line an SAE, labelled by its final L0.
 
-    table: rows of one architecture from ``training_dynamics.run``.
+    table: rows of one architecture from ``training_dynamics.run``. Gaps at checkpoints where the
+    optimum could not be brought to the encoder's density are drawn hollow.
     """
     sparsities = sorted(table["sparsity"].unique())
     shades = sns.light_palette(
@@ -92,15 +99,19 @@ def plot_over_training(table: pd.DataFrame, measure: str, ax: Axes) -> Axes:
     for shade, (_, rows) in zip(shades, table.groupby("sparsity", sort=True), strict=True):
         rows = rows.sort_values("seen_tokens")
         ax.plot(rows["seen_tokens"], rows[measure], color=shade, marker="o", markersize=3.5)
+        if measure.startswith("gap"):
+            hollow = rows[~rows["gap_l0_matched"].astype(bool)]
+            ax.plot(hollow["seen_tokens"], hollow[measure], "o", color="white", markersize=2)
         final = rows.iloc[-1]
-        ax.annotate(
-            f"L0 {final['l0']:.0f}",
-            (final["seen_tokens"], final[measure]),
-            xytext=(4, 0),
-            textcoords="offset points",
-            va="center",
-            fontsize=7,
-        )
+        if label:
+            ax.annotate(
+                f"L0 {final['l0']:.0f}",
+                (final["seen_tokens"], final[measure]),
+                xytext=(4, 0),
+                textcoords="offset points",
+                va="center",
+                fontsize=7,
+            )
     ax.set(xscale="log", xlabel="training tokens seen", ylabel=LABELS[measure])
     ax.margins(x=0.12)
     return ax
@@ -117,7 +128,8 @@ def figure_training_dynamics(table: pd.DataFrame) -> Figure:
         for column, architecture in enumerate(architectures):
             rows = table[table["architecture"] == architecture]
             for ax, measure in zip(axes[:, column], measures, strict=True):
-                plot_over_training(rows, measure, ax)
+                # lines keep their order in NMSE and colour everywhere: one labelled row is enough
+                plot_over_training(rows, measure, ax, label=measure == "nmse")
                 ax.label_outer()
             axes[0, column].set_title(architecture)
         for row in axes:
@@ -135,15 +147,11 @@ def _share_limits(axes: np.ndarray) -> None:
 
 def plot_modes(table: pd.DataFrame, measure: str, ax: Axes) -> Axes:
     """One measure for each architecture, a bar a kind of inference, in the order of the table."""
-    kinds = list(table["inference"].unique())
-    shades = [COLOURS["full"], COLOURS["semi"], COLOURS["non"], _PALETTE[9]][: len(kinds)]
+    shades = _INFERENCE[: table["inference"].nunique()]
     sns.barplot(
-        table, x="architecture", y=measure, hue="inference", palette=shades, ax=ax, legend=True
+        table, x="architecture", y=measure, hue="inference", palette=shades, ax=ax, legend=False
     )
-    for bars in ax.containers:
-        ax.bar_label(bars, fmt="%.2f", fontsize=6, padding=1)
     ax.set(xlabel="", ylabel=LABELS[measure])
-    ax.get_legend().remove()
     return ax
 
 
@@ -154,8 +162,9 @@ def figure_modes(table: pd.DataFrame) -> Figure:
         figure, axes = plt.subplots(2, 3, figsize=(9.2, 5.6))
         for ax, measure in zip(axes.flat, measures, strict=True):
             plot_modes(table, measure, ax)
-        handles, labels = axes.flat[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="upper center", ncol=len(labels))
+        kinds = list(table["inference"].unique())
+        handles = [Patch(color=c, label=k) for c, k in zip(_INFERENCE, kinds, strict=False)]
+        figure.legend(handles=handles, loc="upper center", ncol=len(handles))
         figure = finish(figure, table)
         figure.subplots_adjust(top=0.92)
         return figure
@@ -176,18 +185,19 @@ def plot_angular_variance(latents: pd.DataFrame, ax: Axes) -> Axes:
         ax=ax,
     )
     ax.set(xscale="log", xlabel="firings in phase 2", ylabel="angular variance (AVar)")
+    ax.xaxis.set_minor_formatter(NullFormatter())
     sns.move_legend(ax, "lower right", title="group", ncol=2, fontsize=7)
     return ax
 
 
 def plot_curves(curves: pd.DataFrame, ax: Axes) -> Axes:
     """Training NMSE by optimizer step, a line a variant, smoothed over five points."""
-    for colour, (name, rows) in zip(
-        _PALETTE, curves.groupby("variant", sort=False), strict=False
-    ):
+    for colour, (name, rows) in zip(_PALETTE, curves.groupby("variant", sort=False), strict=False):
         smooth = rows["nmse"].rolling(5, min_periods=1).mean()
         ax.plot(rows["step"], smooth, label=name, color=colour, linewidth=1.4)
     ax.set(xlabel="optimizer step", ylabel="NMSE of the batch", yscale="log")
+    ax.yaxis.set_major_formatter(ScalarFormatter())
+    ax.yaxis.set_minor_formatter(ScalarFormatter())
     ax.legend(fontsize=7)
     return ax
 
@@ -248,7 +258,9 @@ def plot_tpp(table: pd.DataFrame, ax: Axes) -> Axes:
     """Targeted probe perturbation: score against the number of ablated latents, a line a mode."""
     for mode, rows in table.groupby("mode", sort=False):
         by_n = rows.groupby("n")["score"].mean()
-        ax.plot(by_n.index, by_n, color=COLOURS[mode], marker="o", markersize=3.5, label=mode)
+        ax.plot(
+            by_n.index, by_n, color=COLOURS[str(mode)], marker="o", markersize=3.5, label=str(mode)
+        )
     ax.set(xscale="log", xlabel="latents ablated (N)", ylabel="TPP score (accuracy)")
     ax.axhline(0, color="0.4", linewidth=0.8)
     return ax
@@ -286,8 +298,6 @@ def plot_splice(table: pd.DataFrame, ax: Axes) -> Axes:
         palette={mode: COLOURS[mode] for mode in table["mode"].unique()},
         ax=ax,
     )
-    for bars in ax.containers:
-        ax.bar_label(bars, fmt="%.2f", fontsize=7, padding=1)
     ax.set(xlabel="", ylabel="added cross-entropy (nats a token)")
     sns.move_legend(ax, "best", title="", fontsize=7)
     return ax

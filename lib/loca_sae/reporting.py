@@ -9,6 +9,8 @@ from typing import Any
 import pandas as pd
 from pandas.io.formats.style import Styler
 
+from loca_sae import parameters
+from loca_sae.parameters import Parameters
 from loca_sae.plotting import provenance
 
 HEADINGS = {
@@ -36,38 +38,40 @@ def show(table: pd.DataFrame, columns: Sequence[str], name: str) -> Styler:
 
     name: fixes the ids in the HTML, so that a re-run gives the same document.
     """
-    shown = table[list(columns)].rename(columns=HEADINGS)
-    numbers = shown.select_dtypes("number").columns
-    return (
-        shown.style.format(_number, subset=list(numbers), na_rep="–")
-        .format(na_rep="–", subset=[c for c in shown.columns if c not in numbers])
-        .hide(axis="index")
-        .set_caption(provenance(table))
-        .set_uuid(name)
-        .set_table_attributes('class="dataframe"')
-    )
+    return plain(table[list(columns)].rename(columns=HEADINGS), name, provenance(table))
 
 
-def verdicts(rows: Sequence[Mapping[str, Any]], table: pd.DataFrame, name: str) -> Styler:
+def verdicts(rows: Sequence[Mapping[str, str]], table: pd.DataFrame, name: str) -> Styler:
     """Claims of the paper beside what was measured here (see ``experiments.verdicts``)."""
-    frame = pd.DataFrame(list(rows))
+    return plain(pd.DataFrame(list(rows)), name, provenance(table))
+
+
+def plain(table: pd.DataFrame, name: str, caption: str) -> Styler:
+    """A table as it is, numbers to three digits, with a caption of its own."""
+    numbers = table.select_dtypes("number").columns
     return (
-        frame.style.hide(axis="index")
-        .set_caption(provenance(table))
+        table.style.format(_number, subset=list(numbers), na_rep="–")
+        .hide(axis="index")
+        .set_caption(caption)
         .set_uuid(name)
         .set_table_attributes('class="dataframe"')
     )
+
+
+def parameter_table(model: type[Parameters], name: str) -> Styler:
+    """The parameters of a notebook with type, default and meaning, from their pydantic model."""
+    return plain(pd.DataFrame(parameters.table(model)), name, f"parameters of {model.notebook}")
 
 
 def glue(values: Mapping[str, Any], prefix: str) -> None:
-    """Record values under ``<prefix>-<key>`` for ``{glue:text}`` in the prose, displaying nothing."""
+    """Record values as ``<prefix>-<key>`` for ``{glue:text}`` in prose, displaying nothing."""
     from myst_nb import glue as record  # only the notebooks need myst-nb
 
     for key, value in values.items():
         record(f"{prefix}-{key}", value, display=False)
 
 
-def _number(value: float) -> str:
+def _number(value: Any) -> str:
     if float(value).is_integer() and abs(value) >= 1:
         return f"{int(value):,}"
     return f"{value:.3g}" if abs(value) < 1 else f"{value:,.2f}"

@@ -5,9 +5,6 @@ only that class's probe suffers. The splice runs the language model with its res
 each mode's reconstruction, through a TransformerLens hook, and asks what the next token loses.
 """
 
-import functools
-import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +16,13 @@ from loca_sae.experiments import data as experiment_data
 from loca_sae.experiments.amortization_interventions import compared_saes
 from loca_sae.experiments.data import Concept, Data
 from loca_sae.experiments.measures import calibration_sample, pooled, provenance
-from loca_sae.inference import MODES, Inference, prepare
+from loca_sae.inference import MODES, Inference, Mode, prepare
 from loca_sae.parameters import DownstreamInterventions
 from loca_sae.tpp import fit_probes, tpp
 from loca_sae.training import Trained
 
 _SPLICE_BATCH = 4
+_Key = tuple[int, Mode]  # which SAE, which mode
 
 
 def run(p: DownstreamInterventions) -> pd.DataFrame:
@@ -46,19 +44,39 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def splice(p: DownstreamInterventions) -> pd.DataFrame:
-    """One row an SAE and mode: cross-entropy added and KL to the clean model, under the splice."""
+    """One row an SAE and mode: cross-entropy added and KL to the clean model, under the splice.
+
+    Every column is a mean over the same held-out contexts, in nats a token: clean_cross_entropy,
+    spliced_cross_entropy, added_cross_entropy (their difference), kl (clean to spliced).
+    """
     data = experiment_data.load(p)
-    language_model = functools.cache(lambda: models.load(p.model, device=p.device))
-    rows = []
-    for trained in compared_saes(p, data):
-        for mode in MODES:
-            row = _splice_cached(trained, mode, data, p, language_model)
-            rows.append({**provenance(trained, data, p), "mode": mode, **row})
-    return pd.DataFrame(rows)
+    saes = compared_saes(p, data)
+    key = {
+        "saes": [trained.path.name for trained in saes],
+        "heldout": data.heldout.name,
+        "calibration_tokens": p.calibration_tokens,
+        "contexts": p.splice_contexts,
+        "seed": p.seed,
+    }
+
+    def build(folder: Path) -> None:
+        infers = {
+            (i, mode): _prepared(trained, mode, data, p)
+            for i, trained in enumerate(saes)
+            for mode in MODES
+        }
+        rows = [
+            {**provenance(saes[i], data, p), "mode": mode, **values}
+            for (i, mode), values in _spliced(infers, data, p).items()
+        ]
+        pd.DataFrame(rows).to_parquet(folder / "splice.parquet", index=False)
+
+    artifact = store.artifact("splice", key, build, modules=[__name__], name=Path(p.model).name)
+    return pd.read_parquet(artifact.path / "splice.parquet")
 
 
 def probe_accuracy(p: DownstreamInterventions) -> pd.DataFrame:
-    """What a linear probe on the raw activations reaches, by set and class: TPP's starting point."""
+    """Accuracy of a linear probe on the raw activations, by set and class: where TPP starts."""
     data = experiment_data.load(p)
     rows = []
     for concept in data.concepts:
@@ -84,12 +102,12 @@ def _key(trained: Trained, mode: str, data: Data, p: DownstreamInterventions) ->
     }
 
 
-def _prepared(trained: Trained, mode: Any, data: Data, p: DownstreamInterventions) -> Inference:
+def _prepared(trained: Trained, mode: Mode, data: Data, p: DownstreamInterventions) -> Inference:
     return prepare(trained.load(device=p.device), calibration_sample(data, p), mode)
 
 
 def _tpp_cached(
-    trained: Trained, mode: Any, data: Data, p: DownstreamInterventions
+    trained: Trained, mode: Mode, data: Data, p: DownstreamInterventions
 ) -> pd.DataFrame:
     key = {
         **_key(trained, mode, data, p),
@@ -120,44 +138,38 @@ def _tpp(infer: Inference, concept: Concept, p: DownstreamInterventions) -> pd.D
         concept.test.labels,
         atoms,
         n_values=[n for n in sorted(p.ablations) if n <= len(atoms)],
+        # latents without an effect would be taken by index, and LocA sorts its latents by AVar
+        positive_only=True,
     )
     return table.assign(concept=concept.name)
 
 
-def _splice_cached(
-    trained: Trained,
-    mode: Any,
-    data: Data,
-    p: DownstreamInterventions,
-    language_model: Callable[[], Any],
-) -> dict[str, float]:
-    """``language_model`` is called only when the row is not in the store yet."""
-    key = {
-        **_key(trained, mode, data, p),
-        "contexts": p.splice_contexts,
-        "context": p.context,
-        "corpus": p.corpus,
-        "model": p.model,
-    }
-
-    def build(folder: Path) -> None:
-        row = _splice(_prepared(trained, mode, data, p), language_model(), data, p)
-        (folder / "row.json").write_text(json.dumps(row))
-
-    name = f"{trained.recipe.architecture}-{mode}"
-    artifact = store.artifact("splice", key, build, modules=[__name__], name=name)
-    row: dict[str, float] = json.loads((artifact.path / "row.json").read_text())
-    return row
+def _spliced(
+    infers: dict[_Key, Inference], data: Data, p: DownstreamInterventions
+) -> dict[_Key, dict[str, float]]:
+    """Run every splice beside one clean pass a batch. Position 0 keeps its own activation, and
+    the prediction made there does not count."""
+    model = models.load(p.model, device=p.device)
+    tokens = _heldout_tokens(p)
+    totals = {key: torch.zeros(3, dtype=torch.float64) for key in infers}
+    for batch in tokens.to(p.device).split(_SPLICE_BATCH):
+        with torch.no_grad():
+            clean = model(batch, return_type="logits")
+        before = _loss(clean, batch)
+        for key, infer in infers.items():
+            edit = interventions.splice(infer.round_trip)
+            spliced = interventions.run_with_edit(
+                model, batch, p.layer, edit, scale=data.train.scale
+            )
+            kl = interventions.next_token_kl(clean, spliced)
+            row = torch.tensor([before, _loss(spliced, batch), kl], dtype=torch.float64)
+            totals[key] += len(batch) * row
+    return {key: _means(total / len(tokens)) for key, total in totals.items()}
 
 
-def _splice(
-    infer: Inference, model: Any, data: Data, p: DownstreamInterventions
-) -> dict[str, float]:
-    """Means over held-out contexts: clean and spliced cross-entropy, their difference, KL (nats).
-
-    Position 0 keeps its own activation, as everywhere.
-    """
-    tokens = corpus.contexts(
+def _heldout_tokens(p: DownstreamInterventions) -> torch.Tensor:
+    """The first ``splice_contexts`` contexts [n, context] of the held-out split."""
+    return corpus.contexts(
         models.tokenizer(p.model),
         p.corpus,
         "eval",
@@ -165,26 +177,17 @@ def _splice(
         p.context,
         p.seed,
     ).tokens
-    edit = interventions.splice(lambda x: infer.reconstruct(infer(x)))
-    rows = []
-    for batch in tokens.to(p.device).split(_SPLICE_BATCH):
-        with torch.no_grad():
-            clean = model(batch, return_type="logits")
-        spliced = interventions.run_with_edit(
-            model, batch, p.layer, edit, scale=data.train.scale
-        )
-        before, after = (
-            float(interventions.cross_entropy(logits, batch)[:, 1:].mean())
-            for logits in (clean, spliced)
-        )
-        kl = interventions.next_token_kl(clean, spliced)
-        rows.append([before, after, after - before, kl, float(len(batch))])
-    means = torch.tensor(rows, dtype=torch.float64)
-    weights = means[:, 4] / means[:, 4].sum()
-    before, after, added, kl = (float(v) for v in (means[:, :4] * weights[:, None]).sum(0))
+
+
+def _loss(logits: torch.Tensor, tokens: torch.Tensor) -> float:
+    return float(interventions.cross_entropy(logits, tokens)[:, 1:].double().mean())
+
+
+def _means(values: torch.Tensor) -> dict[str, float]:
+    before, after, kl = values.tolist()
     return {
         "clean_cross_entropy": before,
         "spliced_cross_entropy": after,
-        "added_cross_entropy": added,
+        "added_cross_entropy": after - before,
         "kl": kl,
     }

@@ -145,6 +145,8 @@ def amortization(infer: Inference, x: torch.Tensor) -> dict[str, Any]:
     L needs one lambda for both: the one at which the *optimum* has the mean L0 of full mode, the
     same for every mode of an SAE. ``gap_relative`` divides by the optimum's objective.
     """
+    if infer.target_l0 == 0:  # an encoder that fires nowhere has no density to match
+        return {"gap": None, "gap_relative": None, "gap_lam": None, "gap_l0_matched": False}
     optimum = prepare(infer.sae, x, "non", solver="exact", target_l0=infer.target_l0)
     atoms, target = infer.dictionary.W_dec, x - infer.dictionary.b_dec
     best = sparse_coding.objective(target, optimum(x), atoms, optimum.lam).mean()
