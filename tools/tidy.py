@@ -71,9 +71,9 @@ def _drop_run_metadata(metadata: Any) -> None:
 
 def _tidy_injected(cell: NotebookNode, profile: str | None) -> None:
     cell["id"] = INJECTED  # papermill draws a random one
-    if profile is not None:
-        body = cell.source.removeprefix("# Parameters\n")
-        cell.source = f"# the values of the profile {profile}\n{body}".rstrip()
+    head, _, values = cell.source.partition("\n")
+    if profile is not None and head == "# Parameters":
+        cell.source = f"# the values of the profile {profile}\n{values}".rstrip()
 
 
 def _tidy_outputs(cell: NotebookNode, root: Path) -> list[str]:

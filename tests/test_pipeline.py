@@ -1,0 +1,160 @@
+"""The book's pipeline computes what changed and nothing else, and survives `kill -9`."""
+
+import csv
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import nbformat
+import psutil
+import pytest
+
+from tools import ancestry, provenance
+
+ROOT = Path(__file__).resolve().parent.parent
+CODE = """
+import time
+from pathlib import Path
+with open("../executed", "a") as stream:
+    print(NAME, file=stream)
+while k and Path("../wait").exists():
+    time.sleep(0.1)
+print(k, VALUE)
+"""
+
+
+def save_notebook(folder: Path, name: str, library: str) -> None:
+    made = nbformat.v4.new_notebook()
+    code = CODE.replace("NAME", repr(name)).replace("VALUE", f"{library}.value")
+    path = f"import sys\nsys.path.insert(0, '../lib')\nfrom loca_sae import {library}"
+    made.cells = [nbformat.v4.new_code_cell(source) for source in ("k = 0", path, code)]
+    made.cells[0].metadata["tags"] = ["parameters"]
+    nbformat.write(made, folder / "notebooks" / f"{name}.ipynb")
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    """A small repository: two notebooks, each with a library module of its own."""
+    for folder in ("notebooks/profiles", "lib/loca_sae", "book"):
+        (tmp_path / folder).mkdir(parents=True)
+    shutil.copytree(ROOT / "tools", tmp_path / "tools")
+    shutil.copy(ROOT / "Snakefile", tmp_path)
+    (tmp_path / "requirements.lock").write_text("a==1\n")
+    (tmp_path / "notebooks" / "profiles" / "laptop.yaml").write_text("02_second: {k: 2}\n")
+    (tmp_path / "lib" / "loca_sae" / "__init__.py").write_text("")
+    for name, library in (("01_first", "alpha"), ("02_second", "beta")):
+        (tmp_path / "lib" / "loca_sae" / f"{library}.py").write_text("value = 1\n")
+        save_notebook(tmp_path, name, library)
+        # committed pages, newer than everything else: they must not count as computed
+        (tmp_path / "book" / f"{name}.ipynb").write_text("committed")
+    return tmp_path
+
+
+def start(clone: Path) -> subprocess.Popen[bytes]:
+    environment = {key: value for key, value in os.environ.items() if key != "LOCA_SUPERVISOR"}
+    command = [sys.executable, "-m", "tools.book", "laptop"]
+    with (clone / "messages").open("ab") as messages:
+        return subprocess.Popen(
+            command, cwd=clone, env=environment, stdout=messages, stderr=messages
+        )
+
+
+def book(clone: Path) -> list[str]:
+    """Run the pipeline to its end; the notebooks it executed, in order."""
+    done = executed(clone)
+    code = start(clone).wait(timeout=120)
+    assert code == 0, (clone / "messages").read_text()
+    return executed(clone)[len(done) :]
+
+
+def executed(clone: Path) -> list[str]:
+    path = clone / "executed"
+    return path.read_text().split() if path.exists() else []
+
+
+def wait_for(condition: object, seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while not condition():  # type: ignore[operator]
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.1)
+
+
+def test_a_book_is_computed_once_and_again_only_where_it_changed(clone: Path) -> None:
+    assert book(clone) == ["01_first", "02_second"]
+    page = nbformat.read(clone / "book" / "02_second.ipynb", as_version=4)
+    assert page.cells[-1].outputs[0].text == "2 1\n"
+    with (clone / "book" / "benchmarks.csv").open() as stream:
+        rows = list(csv.DictReader(stream))
+    assert [row["notebook"] for row in rows] == ["01_first", "02_second"]
+    # two interpreters, the runner's and the kernel's, are more than one
+    assert all(float(row["peak memory (MiB)"]) > 60 for row in rows)
+
+    # new times and other smoke outputs are no change; a lost page is put back
+    source = nbformat.read(clone / "notebooks" / "01_first.ipynb", as_version=4)
+    source.cells[2].outputs = [nbformat.v4.new_output("stream", name="stdout", text="x")]
+    nbformat.write(source, clone / "notebooks" / "01_first.ipynb")
+    (clone / "lib" / "loca_sae" / "alpha.py").touch()
+    (clone / "book" / "01_first.ipynb").write_text("committed")
+    assert book(clone) == []
+    assert "committed" not in (clone / "book" / "01_first.ipynb").read_text()
+
+    (clone / "lib" / "loca_sae" / "beta.py").write_text("value = 7\n")
+    assert book(clone) == ["02_second"]
+    assert '"2 7\\n"' in (clone / "book" / "02_second.ipynb").read_text()
+
+    (clone / "notebooks" / "profiles" / "laptop.yaml").write_text(
+        "01_first: {k: 3}\n02_second: {k: 2}"
+    )
+    assert book(clone) == ["01_first"]
+
+
+def test_a_killed_run_ends_wholly_and_is_taken_up_again(clone: Path) -> None:
+    (clone / "wait").touch()  # 02_second does not end by itself
+    supervisor = start(clone)
+    wait_for(lambda: executed(clone) == ["01_first", "02_second"])
+    (snakemake,) = psutil.Process(supervisor.pid).children()
+    others = snakemake.children(recursive=True)
+    assert len(others) >= 2, "the runner and the kernel"
+    os.kill(snakemake.pid, signal.SIGKILL)
+    assert supervisor.wait(20) != 0
+    wait_for(lambda: not any(ancestry.alive(process.pid) for process in others), seconds=20)
+    assert not (clone / "_build" / "executed" / "laptop" / "02_second.ipynb").exists()
+    assert (clone / "book" / "02_second.ipynb").read_text() == "committed"
+
+    (clone / "wait").unlink()
+    assert book(clone) == ["02_second"]
+    assert "committed" not in (clone / "book" / "02_second.ipynb").read_text()
+
+
+def test_a_second_run_waits_for_the_first(clone: Path) -> None:
+    (clone / "wait").touch()
+    first = start(clone)
+    wait_for(lambda: "02_second" in executed(clone))
+    second = start(clone)
+    wait_for(lambda: "waiting until it ends" in (clone / "messages").read_text())
+    assert second.poll() is None
+    (clone / "wait").unlink()
+    assert first.wait(60) == 0 and second.wait(60) == 0
+    assert executed(clone) == ["01_first", "02_second"]
+
+
+def test_a_notebook_depends_on_all_that_it_reaches_and_on_nothing_else(clone: Path) -> None:
+    (clone / "lib" / "loca_sae" / "alpha.py").write_text(
+        "def f():\n    from loca_sae import gamma\n"
+    )
+    (clone / "lib" / "loca_sae" / "gamma.py").write_text("value = 1\n")
+    files = provenance.inputs(clone / "notebooks" / "01_first.ipynb", clone)
+    assert [path.name for path in files] == [
+        "01_first.ipynb",
+        "__init__.py",
+        "alpha.py",
+        "gamma.py",
+        "requirements.lock",
+    ]
+    before = provenance.digest(files, clone)
+    (clone / "requirements.lock").write_text("a==2\n")
+    assert provenance.digest(files, clone) != before

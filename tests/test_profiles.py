@@ -1,0 +1,78 @@
+"""Profiles are read with clear errors, and the committed ones fit the notebooks."""
+
+from pathlib import Path
+
+import pytest
+
+from loca_sae import parameters
+from tools import profiles
+
+ROOT = Path(__file__).resolve().parent.parent
+COMMITTED = sorted(path.stem for path in (ROOT / "notebooks" / "profiles").glob("*.yaml"))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "profiles").mkdir()
+    for name in ("02_second", "01_first", "checkpoint"):
+        (tmp_path / f"{name}.ipynb").write_text("{}")
+    return tmp_path
+
+
+def save(folder: Path, text: str) -> None:
+    (folder / "profiles" / "mine.yaml").write_text(text)
+
+
+def test_a_notebooks_own_section_wins_over_common(folder: Path) -> None:
+    save(folder, "common: {k: 1, seed: 3}\n02_second: {k: 2, ks: [1, 2]}\n")
+    assert profiles.load("mine", folder) == {
+        "01_first": {"k": 1, "seed": 3},
+        "02_second": {"k": 2, "seed": 3, "ks": [1, 2]},
+    }
+
+
+@pytest.mark.parametrize("text", ["", "common:\n", "# nothing\n01_first:\n"])
+def test_an_empty_profile_means_the_defaults(folder: Path, text: str) -> None:
+    save(folder, text)
+    assert profiles.load("mine", folder) == {"01_first": {}, "02_second": {}}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("01_frist: {k: 1}", "Did you mean '01_first'"),
+        ("01_first: 3", "must hold lines 'parameter: value'"),
+        ("01_first: {k: {a: 1}}", "a list of these"),
+        ("01_first: {a b: 1}", "cannot name a parameter"),
+        ("- k", "must hold sections"),
+        ("a: [", "not valid YAML"),
+    ],
+)
+def test_a_malformed_profile_is_refused_with_a_reason(
+    folder: Path, text: str, message: str
+) -> None:
+    save(folder, text)
+    with pytest.raises(profiles.ProfileError, match=message):
+        profiles.load("mine", folder)
+
+
+def test_an_unknown_profile_is_refused_with_the_known_ones(folder: Path) -> None:
+    save(folder, "")
+    with pytest.raises(profiles.ProfileError, match="'laptpo'; the profiles are: mine"):
+        profiles.load("laptpo", folder)
+
+
+def test_the_four_profiles_exist_for_the_five_notebooks() -> None:
+    assert COMMITTED == ["full", "laptop", "paper", "smoke"]
+    assert profiles.notebook_names(ROOT / "notebooks") == sorted(parameters.NOTEBOOKS)
+
+
+@pytest.mark.parametrize("profile", COMMITTED)
+def test_a_committed_profile_uses_only_parameters_its_notebooks_have(profile: str) -> None:
+    """Names only: a value such as the device may be possible on another machine alone."""
+    for name, values in profiles.load(profile, ROOT / "notebooks").items():
+        assert set(values) <= set(parameters.NOTEBOOKS[name].model_fields), name
+
+
+def test_smoke_is_the_defaults() -> None:
+    assert not any(profiles.load("smoke", ROOT / "notebooks").values())
