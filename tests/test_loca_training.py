@@ -12,9 +12,7 @@ from toys import D_IN, ToyActivations, random_sae, sparse_activations
 PRETRAINING = Recipe(architecture="topk", d_sae=40, sparsity=4, steps=120, batch_size=64, lr=3e-3)
 
 
-@pytest.fixture(autouse=True)
-def own_store(tmp_path, monkeypatch) -> None:
-    monkeypatch.setenv("LOCA_STORE", str(tmp_path / "store"))
+pytestmark = pytest.mark.usefixtures("own_store")
 
 
 @pytest.fixture

@@ -22,9 +22,7 @@ from toys import D_IN, ToyActivations, sparse_activations
 RECIPE = Recipe(architecture="topk", d_sae=40, sparsity=3, steps=120, batch_size=64, lr=3e-3)
 
 
-@pytest.fixture(autouse=True)
-def own_store(tmp_path, monkeypatch) -> None:
-    monkeypatch.setenv("LOCA_STORE", str(tmp_path / "store"))
+pytestmark = pytest.mark.usefixtures("own_store")
 
 
 @pytest.fixture

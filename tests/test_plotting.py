@@ -1,0 +1,118 @@
+"""Figures and tables show what the data say, and say what they were measured on."""
+
+import re
+
+import matplotlib
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+
+from loca_sae import plotting, reporting
+from loca_sae.parameters import TrainingDynamics
+from test_experiments import as_the_paper_says, ista_table, modes_table
+
+matplotlib.use("Agg")
+
+
+@pytest.fixture(autouse=True)
+def closed_figures():
+    yield
+    plt.close("all")
+
+
+def test_a_line_goes_through_the_tables_values_and_is_labelled_with_its_l0() -> None:
+    table = as_the_paper_says()
+    rows = table[table["architecture"] == "topk"]
+    _, ax = plt.subplots()
+    plotting.plot_over_training(rows, "nmse", ax, label=True)
+    lines = [line for line in ax.lines if len(line.get_xdata())]
+    assert [list(line.get_ydata()) for line in lines] == [[0.9, 0.1], [0.9, 0.3]]
+    assert {text.get_text() for text in ax.texts} == {"L0 50", "L0 5"}
+    assert ax.get_xscale() == "log" and ax.get_ylabel() == "NMSE"
+
+
+def test_a_gap_at_unequal_density_is_drawn_hollow() -> None:
+    table = as_the_paper_says()
+    rows = table[table["architecture"] == "topk"].copy()
+    rows.loc[rows["step"] == 10, "gap_l0_matched"] = False
+    _, ax = plt.subplots()
+    plotting.plot_over_training(rows, "gap_relative", ax, label=False)
+    hollow = [line for line in ax.lines if line.get_color() == "white"]
+    assert [list(line.get_xdata()) for line in hollow] == [[80], [80]]
+
+
+def test_panels_that_a_reader_compares_share_their_scale() -> None:
+    figure = plotting.figure_training_dynamics(as_the_paper_says())
+    axes = np.array(figure.axes).reshape(-1, 2)
+    assert all(left.get_ylim() == right.get_ylim() for left, right in axes)
+    assert [ax.get_title() for ax in axes[0]] == ["standard", "topk"]
+
+
+def test_bars_have_the_heights_of_the_table_in_its_order() -> None:
+    kinds = ["full", "semi", "non", "non (exact)"]
+    table = modes_table(0.4, 0.2).assign(inference=kinds * 3)
+    _, ax = plt.subplots()
+    plotting.plot_modes(table, "nmse", ax)
+    heights = [[bar.get_height() for bar in bars] for bars in ax.containers]
+    assert heights[0] == pytest.approx([0.4, 0.4, 0.3])
+    assert heights[1] == heights[2] == heights[3] == pytest.approx([0.2, 0.2, 0.2])
+
+
+def test_the_optimum_is_a_line_beside_the_steps() -> None:
+    _, ax = plt.subplots()
+    plotting.plot_ista_steps(ista_table([0.4, 0.3, 0.2, 0.1]), "nmse", ax)
+    steps, optimum = ax.lines[0], ax.lines[1]
+    assert list(steps.get_xdata()) == [0, 5, 10] and list(steps.get_ydata()) == [0.4, 0.3, 0.2]
+    assert set(optimum.get_ydata()) == {0.1}
+
+
+def test_tpp_lines_are_means_over_classes() -> None:
+    table = pd.DataFrame({"mode": "full", "n": [2, 2, 5, 5], "score": [0.0, 0.2, 0.4, 0.6]})
+    _, ax = plt.subplots()
+    plotting.plot_tpp(table, ax)
+    assert list(ax.lines[0].get_ydata()) == pytest.approx([0.1, 0.5])
+
+
+def test_angular_variance_leaves_out_latents_that_have_none() -> None:
+    latents = pd.DataFrame({"count": [5, 9, 1], "avar": [0.1, 0.2, np.nan], "group": [0, 1, 1]})
+    _, ax = plt.subplots()
+    plotting.plot_angular_variance(latents, ax)
+    assert len(ax.collections[0].get_offsets()) == 2
+
+
+def test_every_figure_and_table_names_model_layer_tokens_seed_and_protocol() -> None:
+    table = modes_table(0.4, 0.2)
+    line = plotting.provenance(table)
+    for word in ("toy", "layer 1", "1,000", "200", "seed 0", "protocol native"):
+        assert word in line
+    figure = plotting.figure_ista_ablation(ista_table([0.4, 0.3, 0.2, 0.1]))
+    assert any("protocol native" in text.get_text() for text in figure.texts)
+    assert line in reporting.show(table, ["architecture", "nmse"], "t").to_html()
+
+
+def test_figures_are_transparent_so_that_both_themes_can_show_them() -> None:
+    figure = plotting.figure_ista_ablation(ista_table([0.4, 0.3, 0.2, 0.1]))
+    assert figure.get_facecolor()[3] == 0 and figure.axes[0].get_facecolor()[3] == 0
+
+
+def test_a_table_is_the_same_html_each_time_with_the_fields_headings() -> None:
+    table = modes_table(0.4, 0.2)
+    first = reporting.show(table, ["architecture", "nmse", "duality_gap"], "t").to_html()
+    assert first == reporting.show(table, ["architecture", "nmse", "duality_gap"], "t").to_html()
+    headings = re.findall(r"<th[^>]*>([^<]+)</th>", first)
+    assert headings == ["SAE", "NMSE", "duality gap (relative)"]
+    assert ">0.4<" in first and "–" in first
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"), [(0.12345, "0.123"), (12345, "12,345"), (12.3456, "12.35"), (0.0, "0")]
+)
+def test_numbers_are_shown_to_three_digits(value, shown) -> None:
+    html = reporting.plain(pd.DataFrame({"x": [value]}), "t", "caption").to_html()
+    assert f">{shown}<" in html
+
+
+def test_the_parameter_table_lists_every_parameter() -> None:
+    html = reporting.parameter_table(TrainingDynamics, "p").to_html()
+    assert all(f">{name}<" in html for name in TrainingDynamics.model_fields)
