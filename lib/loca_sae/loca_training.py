@@ -138,7 +138,7 @@ def measure_latents(
         frame = pd.DataFrame(
             {
                 "latent": range(len(position)),
-                "count": avar.count.numpy(),
+                "count": avar.firings.numpy(),
                 "avar": avar.value.numpy(),
                 "group": grouped.group_of.numpy(),
                 "position": position.numpy(),

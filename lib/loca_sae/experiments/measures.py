@@ -148,13 +148,13 @@ def amortization(infer: Inference, x: torch.Tensor) -> dict[str, Any]:
     if infer.target_l0 == 0:  # an encoder that fires nowhere has no density to match
         return {"gap": None, "gap_relative": None, "gap_lam": None, "gap_l0_matched": False}
     optimum = prepare(infer.sae, x, "non", solver="exact", target_l0=infer.target_l0)
-    atoms, target = infer.dictionary.W_dec, x - infer.dictionary.b_dec
-    best = sparse_coding.objective(target, optimum(x), atoms, optimum.lam).mean()
-    codes = infer(x)
-    gap = float(sparse_coding.objective(target, codes, atoms, optimum.lam).mean() - best)
+    target = x - infer.dictionary.b_dec
+    gap = metrics.amortization_gap(
+        target, infer(x), optimum(x), infer.dictionary.W_dec, optimum.lam
+    )
     return {
-        "gap": gap,
-        "gap_relative": gap / float(best),
+        "gap": gap.absolute,
+        "gap_relative": gap.relative,
         "gap_lam": optimum.lam,
         "gap_l0_matched": optimum.matched,
     }
