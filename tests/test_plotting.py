@@ -102,13 +102,17 @@ def test_a_table_is_the_same_html_each_time_with_the_fields_headings() -> None:
     assert first == reporting.show(table, ["architecture", "nmse", "duality_gap"], "t").to_html()
     headings = re.findall(r"<th[^>]*>([^<]+)</th>", first)
     assert headings == ["SAE", "NMSE", "duality gap (relative)"]
-    assert ">0.4<" in first and "–" in first
+    assert ">0.400<" in first and "–" in first
 
 
 @pytest.mark.parametrize(
-    ("value", "shown"), [(0.12345, "0.123"), (12345, "12,345"), (12.3456, "12.35"), (0.0, "0")]
-)
-def test_numbers_are_shown_to_three_digits(value, shown) -> None:
+    ("value", "shown"),
+    [
+        (0.12345, "0.123"), (0.2, "0.200"), (12345, "12,345"), (12.3456, "12.35"), (0.0, "0"),
+        (-0.5, "-0.500"), (4.4e-6, "4.4e-06"), (20.0, "20"),
+    ],
+)  # fmt: skip
+def test_numbers_are_shown_with_as_many_digits_as_carry_meaning(value, shown) -> None:
     html = reporting.plain(pd.DataFrame({"x": [value]}), "t", "caption").to_html()
     assert f">{shown}<" in html
 

@@ -34,7 +34,7 @@ HEADINGS = {
 
 
 def show(table: pd.DataFrame, columns: Sequence[str], name: str) -> Styler:
-    """The chosen columns with the field's headings, three digits, and a caption on provenance.
+    """The chosen columns with the field's headings and a caption on provenance.
 
     name: fixes the ids in the HTML, so that a re-run gives the same document.
     """
@@ -47,7 +47,7 @@ def verdicts(rows: Sequence[Mapping[str, str]], table: pd.DataFrame, name: str) 
 
 
 def plain(table: pd.DataFrame, name: str, caption: str) -> Styler:
-    """A table as it is, numbers to three digits, with a caption of its own."""
+    """A table as it is, with a caption of its own and numbers shown as `_number` says."""
     numbers = table.select_dtypes("number").columns
     return (
         table.style.format(_number, subset=list(numbers), na_rep="–")
@@ -72,6 +72,9 @@ def glue(values: Mapping[str, Any], prefix: str) -> None:
 
 
 def _number(value: Any) -> str:
-    if float(value).is_integer() and abs(value) >= 1:
+    """Integers with separators, else three decimals, fewer above 1 and a power below 0.0005."""
+    if float(value).is_integer():
         return f"{int(value):,}"
-    return f"{value:.3g}" if abs(value) < 1 else f"{value:,.2f}"
+    if abs(value) < 0.0005:
+        return f"{value:.1e}"
+    return f"{value:.3f}" if abs(value) < 1 else f"{value:,.2f}"

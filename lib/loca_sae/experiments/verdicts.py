@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 Row = dict[str, str]
+_SHORT = {"nmse": "NMSE", "dead": "dead", "absorption": "absorption", "delta_f1": "dF1"}
 
 
 def _row(claim: str, says: str, measured: str, parts: Iterable[bool | None]) -> Row:
@@ -122,7 +123,7 @@ def amortization(table: pd.DataFrame) -> list[Row]:
         full = wide[measure]["full"]
         lower = pd.concat([wide[measure][mode] < full for mode in ("semi", "non")])
         parts.append(bool(lower.mean() > 0.5))
-        rows.append(f"{measure} lower in {int(lower.sum())} of {len(lower)}")
+        rows.append(f"{_SHORT[measure]} lower in {int(lower.sum())} of {len(lower)}")
     loca, topk = wide.loc["loca"], wide.loc["topk"]
     return [
         _row(
@@ -199,7 +200,7 @@ def ista_ablation(table: pd.DataFrame) -> list[Row]:
             "C10",
             "More semi steps lower NMSE monotonically; the pathologies move little.",
             f"NMSE {nmse}; range over the steps: "
-            + ", ".join(f"{name} {value:.3f}" for name, value in moves.items()),
+            + ", ".join(f"{_SHORT[name]} {value:.3f}" for name, value in moves.items()),
             [bool(path["nmse"].is_monotonic_decreasing), max(moves.values()) < 0.05],
         )
     ]

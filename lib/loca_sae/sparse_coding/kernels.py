@@ -1,0 +1,258 @@
+"""The compiled loops: working-set coordinate descent and ISTA, one sample after another.
+
+Every kernel works on a slice of samples and releases the GIL; `threads.py` runs slices side by
+side in ordinary Python threads. numba's own ``parallel=True`` is not used: its thread layers may
+be absent (TBB, OpenMP), one of them is not thread-safe, and a second OpenMP pool beside torch's
+oversubscribes small machines. ``cache=True`` keeps the machine code on disk, so that only the
+first process after a change pays the compilation.
+
+Notation, for one sample: ``q = x W_dec^T`` [d_sae] are the correlations of the target with the
+atoms, ``gram = W_dec W_dec^T`` [d_sae, d_sae], ``h = q - z gram`` the correlations of the residual.
+z is optimal when h_j = lam on its support and h_j <= lam elsewhere.
+"""
+
+# mypy: disable-error-code="no-untyped-def, untyped-decorator"
+# The compiled functions take arrays of either precision; numba infers their types at each call.
+
+import numba
+import numpy as np
+
+# No "nnan" and "ninf" here: an ISTA that diverges must really show inf and nan.
+_jit = numba.njit(cache=True, nogil=True, fastmath={"contract", "reassoc", "arcp", "nsz"})
+
+_SET_SIZE = 512  # a sample that needs more atoms than this is swept over the whole dictionary
+_PADDING = 16  # keeps rows of the small Gram matrix from falling on the same cache lines
+_ENTRY = 0.3  # atoms enter that exceed lam by more than this share of the largest excess
+_INNER_SHARE = 0.1  # a round on the working set ends when its gap is this share of the whole gap
+_SWEEPS_PER_CHECK = 3
+_SWEEPS_PER_ROUND = 150  # then h is computed afresh: updates let rounding errors pile up
+_TINY_SQUARED_NORM = 1e-30  # an atom with a squared norm below this counts as a zero column
+
+
+@_jit
+def solve_slice(q, z, x, W_dec, gram, lam, tol, max_sweeps, patience, objective, gap, sweeps, done):
+    """Minimise 1/2 ||x - z W_dec||^2 + lam sum(z) over z >= 0 for each row, starting at z.
+
+    q, z: [n, d_sae]; x: [n, d_in]; z is overwritten by the codes. Written per sample: objective
+    and absolute duality gap (float64, of exactly these codes), sweeps, and done (gap <= tol *
+    objective, or the optimality conditions at lam = 0). A sample is left as it is when max_sweeps
+    are spent, or after `patience` rounds that hardly improved it.
+    """
+    n, d_sae = q.shape
+    size = min(d_sae, _SET_SIZE)
+    members = np.empty(size, np.int64)
+    inside = np.empty(d_sae, np.bool_)
+    small = np.empty((size, size + _PADDING), q.dtype)
+    q_set, z_set, h_set = np.empty((3, size), q.dtype)
+    h = np.empty(d_sae, q.dtype)
+    residual = np.empty(x.shape[1], np.float64)
+    work = (members, inside, small, q_set, z_set, h_set, h, residual)
+    for s in range(n):
+        objective[s], gap[s], sweeps[s], done[s] = _solve(
+            q[s], z[s], x[s], W_dec, gram, lam, tol, max_sweeps, patience, work
+        )
+
+
+@_jit
+def _solve(q, z, x, W_dec, gram, lam, tol, max_sweeps, patience, work):
+    members, inside, small, q_set, z_set, h_set, h, residual = work
+    x_sq = _dot(x, x)
+    aim = 0.5 * tol  # below tol, since the certificate is stricter than the running estimate
+    n_set, sweeps, stale, best = _restart_set(q, z, gram, work), 0, 0, np.inf
+    while True:
+        _residual_correlations(h, q, z, gram)
+        distance, scale = _distance(q, z, h, q.shape[0], lam, x_sq)
+        stale = 0 if distance < 0.9 * best else stale + 1
+        best = min(best, distance)
+        spent = sweeps >= max_sweeps or stale >= patience
+        if spent or distance <= aim * scale:
+            primal, gap = _certificate(x, z, h, W_dec, gram, lam, x_sq, residual)
+            done = gap <= tol * primal or (lam == 0.0 and distance <= tol * scale)
+            if spent or done:
+                return primal, gap, sweeps, done
+            aim *= 0.2
+        goal = max(_INNER_SHARE * distance, 0.3 * aim * scale)
+        if n_set >= 0:
+            n_set = _grow_set(n_set, q, z, gram, lam, work)
+        if n_set < 0:
+            sweeps += _descend(q, z, h, gram, q.shape[0], lam, x_sq, goal, max_sweeps - sweeps)
+            continue
+        for i in range(n_set):
+            h_set[i] = h[members[i]]
+        sweeps += _descend(q_set, z_set, h_set, small, n_set, lam, x_sq, goal, max_sweeps - sweeps)
+        for i in range(n_set):
+            z[members[i]] = z_set[i]
+
+
+@_jit
+def _descend(q, z, h, gram, n, lam, x_sq, goal, max_sweeps):
+    """Sweep over the first n coordinates until `_distance` is at most goal; keeps h up to date."""
+    sweeps = 0
+    while sweeps < min(max_sweeps, _SWEEPS_PER_ROUND):
+        moved = False
+        for _ in range(_SWEEPS_PER_CHECK):
+            moved = _sweep(z, h, gram, n, lam)
+            sweeps += 1
+        if not moved or _distance(q, z, h, n, lam, x_sq)[0] <= goal:
+            break
+    return sweeps
+
+
+@_jit
+def _sweep(z, h, gram, n, lam):
+    zero, threshold = z.dtype.type(0.0), z.dtype.type(lam)
+    moved = False
+    for i in range(n):
+        curvature = gram[i, i]
+        new = zero
+        if curvature > _TINY_SQUARED_NORM:
+            new = max(z[i] + (h[i] - threshold) / curvature, zero)
+        step = new - z[i]
+        if step != zero:
+            moved = True
+            z[i] = new
+            row = gram[i]
+            for j in range(n):
+                h[j] -= step * row[j]
+    return moved
+
+
+@_jit
+def _distance(q, z, h, n, lam, x_sq):
+    """How far z is from optimal, and the scale that tol refers to.
+
+    For lam > 0 the duality gap (from inner products, hence an estimate) and the objective. At
+    lam = 0 the scaled residual is no useful dual point; then the largest violation of the
+    optimality conditions and the largest correlation, or 0 once the residual itself has vanished.
+    """
+    zq, zh, z_sum, h_max, q_max, violation = 0.0, 0.0, 0.0, -np.inf, 0.0, 0.0
+    for j in range(n):
+        h_max = max(h_max, np.float64(h[j]))
+        q_max = max(q_max, np.float64(q[j]))
+        if z[j] > 0.0:
+            zq += np.float64(z[j]) * q[j]
+            zh += np.float64(z[j]) * h[j]
+            z_sum += z[j]
+            violation = max(violation, abs(np.float64(h[j])))
+    xr, r_sq = x_sq - zq, max(x_sq - zq - zh, 0.0)
+    if lam == 0.0:
+        return (0.0 if r_sq <= 1e-10 * x_sq else max(violation, h_max)), q_max
+    primal = 0.5 * r_sq + lam * z_sum
+    return _gap(primal, xr, r_sq, h_max, lam), primal
+
+
+@_jit
+def _gap(primal, xr, r_sq, h_max, lam):
+    """primal minus the dual value of s * residual, for the best feasible s in [0, 1 or more]."""
+    if r_sq <= 0.0:
+        return primal
+    s = max(xr / r_sq, 0.0)
+    s = min(s, lam / h_max) if h_max > 0.0 else min(s, 1.0)
+    return max(primal - s * xr + 0.5 * s * s * r_sq, 0.0)
+
+
+@_jit
+def _certificate(x, z, h, W_dec, gram, lam, x_sq, residual):
+    """Objective and duality gap of z in float64, from x and W_dec themselves.
+
+    Only atoms whose computed correlation h_j comes near lam can decide whether the dual point is
+    feasible. The margin bounds the rounding of h in the worst case (Higham, Accuracy and Stability
+    of Numerical Algorithms, section 3.1), so leaving out the others loses no rigour.
+    """
+    residual[:] = x
+    z_sum, reach, terms, longest = 0.0, np.sqrt(x_sq), x.shape[0] + 2, 0.0
+    for j in range(z.shape[0]):
+        longest = max(longest, np.float64(gram[j, j]))
+        if z[j] > 0.0:
+            weight = np.float64(z[j])
+            terms += 1
+            z_sum += weight
+            reach += weight * np.sqrt(gram[j, j])
+            for c in range(x.shape[0]):
+                residual[c] -= weight * W_dec[j, c]
+    margin = 1.01 * terms * np.finfo(z.dtype).eps * np.sqrt(longest) * reach
+    h_max = -np.inf
+    for j in range(z.shape[0]):
+        if h[j] > lam - margin:
+            h_max = max(h_max, _dot(W_dec[j], residual))
+    # Of the atoms left out nothing is known but that they do not exceed lam.
+    bound = max(h_max, lam)
+    r_sq = _dot(residual, residual)
+    primal = 0.5 * r_sq + lam * z_sum
+    return primal, _gap(primal, _dot(x, residual), r_sq, bound, lam)
+
+
+@_jit
+def _dot(a, b):
+    total = 0.0
+    for i in range(a.shape[0]):
+        total += np.float64(a[i]) * np.float64(b[i])
+    return total
+
+
+@_jit
+def _residual_correlations(h, q, z, gram):
+    """h = q - z gram, touching only the rows of atoms in use."""
+    h[:] = q
+    for j in range(z.shape[0]):
+        if z[j] > 0.0:
+            weight = z[j]
+            row = gram[j]
+            for c in range(h.shape[0]):
+                h[c] -= weight * row[c]
+
+
+@_jit
+def _restart_set(q, z, gram, work):
+    """Make the support of z the working set. Returns its size, or -1 where it has no room."""
+    members, inside = work[0], work[1]
+    inside[:] = False
+    n_set = 0
+    for j in range(z.shape[0]):
+        if z[j] > 0.0:
+            if n_set == members.shape[0]:
+                return -1
+            _add(j, n_set, q, z, gram, work)
+            n_set += 1
+    return n_set
+
+
+@_jit
+def _grow_set(n_set, q, z, gram, lam, work):
+    """Add the atoms that violate the optimality conditions most. Returns the size, or -1."""
+    members, inside, h = work[0], work[1], work[6]
+    top = h.max()
+    bar = lam + _ENTRY * (top - lam)
+    if top <= lam:
+        return n_set
+    if n_set + _newcomers(h, inside, bar) > members.shape[0]:
+        n_set = _restart_set(q, z, gram, work)
+        if n_set < 0 or 2 * n_set > members.shape[0]:
+            return -1
+        while n_set + _newcomers(h, inside, bar) > members.shape[0]:
+            bar += 0.3 * (top - bar)
+    for j in range(h.shape[0]):
+        if h[j] > bar and not inside[j]:
+            _add(j, n_set, q, z, gram, work)
+            n_set += 1
+    return n_set
+
+
+@_jit
+def _newcomers(h, inside, bar):
+    count = 0
+    for j in range(h.shape[0]):
+        if h[j] > bar and not inside[j]:
+            count += 1
+    return count
+
+
+@_jit
+def _add(j, n_set, q, z, gram, work):
+    members, inside, small, q_set, z_set = work[0], work[1], work[2], work[3], work[4]
+    members[n_set] = j
+    inside[j] = True
+    q_set[n_set] = q[j]
+    z_set[n_set] = z[j]
+    for i in range(n_set + 1):
+        small[n_set, i] = small[i, n_set] = gram[j, members[i]]
