@@ -9,8 +9,8 @@ import torch
 from loca_sae.sparse_coding import checks
 from loca_sae.sparse_coding.certificate import lambda_max
 
-_WIDEN = 4.0  # factor of the first step of the bracket search; squared at each further one
-_RANGE = 1e4  # how far from the first trial lam is sought, either way
+_WIDEN, _WIDEST = 4.0, 16.0  # factor of the first step of the bracket search, and of the others
+_RANGE = 1e6  # how far from the first trial lam is sought, either way
 _CLOSEST = 1e-7  # a bracket this narrow, relative to lam, holds a jump of the L0
 
 
@@ -142,7 +142,7 @@ def _bracket(search: _Search, trials: list[float]) -> None:
         if not first / _RANGE <= lam <= first * _RANGE:
             return
         search.try_lam(lam)
-        factor *= factor
+        factor = _WIDEST
 
 
 def _narrow(search: _Search) -> None:

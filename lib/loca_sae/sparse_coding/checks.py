@@ -54,10 +54,10 @@ def codes(z: torch.Tensor, given: Problem, name: str = "z") -> torch.Tensor:
         )
     if z.device != given.x.device:
         raise ValueError(f"{name} is on {z.device}, x on {given.x.device}; use one device.")
-    _refuse_non_finite(name, z)
-    if bool((z < 0).any()):
+    lowest = _refuse_non_finite(name, z)
+    if lowest < 0:
         raise ValueError(
-            f"{name} has negative entries (lowest {float(z.min()):.3g}); codes are z >= 0 here. "
+            f"{name} has negative entries (lowest {lowest:.3g}); codes are z >= 0 here. "
             "Clamp them first if that is what is meant."
         )
     return z.detach().to(given.x.dtype)
@@ -74,11 +74,25 @@ def double(t: torch.Tensor) -> torch.Tensor:
     return t.cpu().double() if t.device.type == "mps" else t.double()
 
 
-def _refuse_non_finite(name: str, value: torch.Tensor) -> None:
-    finite = torch.isfinite(value)
-    if bool(finite.all()):
-        return
-    rows = (~finite).any(dim=1).nonzero()[:, 0]
+def all_finite(value: torch.Tensor) -> bool:
+    """Whether no entry is NaN or infinite; one pass, where isfinite().all() takes three."""
+    return all(math.isfinite(end) for end in _span(value))
+
+
+def _span(value: torch.Tensor) -> tuple[float, float]:
+    """Lowest and highest entry, nan if any is; (0, 0) of nothing."""
+    if not value.numel():
+        return 0.0, 0.0
+    low, high = torch.aminmax(value.detach())
+    return float(low), float(high)
+
+
+def _refuse_non_finite(name: str, value: torch.Tensor) -> float:
+    """The lowest entry; ValueError where an entry is NaN or infinite."""
+    low, high = _span(value)
+    if math.isfinite(low) and math.isfinite(high):
+        return low
+    rows = (~torch.isfinite(value)).any(dim=1).nonzero()[:, 0]
     raise ValueError(
         f"{name} holds NaN or infinite values in {rows.numel()} of {value.shape[0]} rows (first: "
         f"row {int(rows[0])}). Drop or repair these rows; half precision overflows on massive "

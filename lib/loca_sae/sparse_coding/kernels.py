@@ -1,10 +1,11 @@
-"""The compiled loops: working-set coordinate descent and ISTA, one sample after another.
+"""The compiled loops of `solve`: working-set coordinate descent, one sample after another.
 
 Every kernel works on a slice of samples and releases the GIL; `threads.py` runs slices side by
 side in ordinary Python threads. numba's own ``parallel=True`` is not used: its thread layers may
 be absent (TBB, OpenMP), one of them is not thread-safe, and a second OpenMP pool beside torch's
 oversubscribes small machines. ``cache=True`` keeps the machine code on disk, so that only the
-first process after a change pays the compilation.
+first process after a change pays the compilation. All kernels of `solve` stand in this one file on
+purpose: that cache notices a change only in the file of the function that is called.
 
 Notation, for one sample: ``q = x W_dec^T`` [d_sae] are the correlations of the target with the
 atoms, ``gram = W_dec W_dec^T`` [d_sae, d_sae], ``h = q - z gram`` the correlations of the residual.
@@ -25,7 +26,8 @@ _PADDING = 16  # keeps rows of the small Gram matrix from falling on the same ca
 _ENTRY = 0.3  # atoms enter that exceed lam by more than this share of the largest excess
 _INNER_SHARE = 0.1  # a round on the working set ends when its gap is this share of the whole gap
 _SWEEPS_PER_CHECK = 3
-_SWEEPS_PER_ROUND = 150  # then h is computed afresh: updates let rounding errors pile up
+_SWEEPS_PER_ROUND = 60  # then jump, and compute h afresh: updates let rounding errors pile up
+_JUMPS = 8
 _TINY_SQUARED_NORM = 1e-30  # an atom with a squared norm below this counts as a zero column
 
 
@@ -79,7 +81,12 @@ def _solve(q, z, x, W_dec, gram, lam, tol, max_sweeps, patience, work):
             continue
         for i in range(n_set):
             h_set[i] = h[members[i]]
-        sweeps += _descend(q_set, z_set, h_set, small, n_set, lam, x_sq, goal, max_sweeps - sweeps)
+        swept = _descend(q_set, z_set, h_set, small, n_set, lam, x_sq, goal, max_sweeps - sweeps)
+        sweeps += swept
+        if swept >= _SWEEPS_PER_ROUND:
+            for _ in range(_JUMPS):
+                if not _jump(z_set, h_set, small, n_set, lam):
+                    break
         for i in range(n_set):
             z[members[i]] = z_set[i]
 
@@ -115,6 +122,70 @@ def _sweep(z, h, gram, n, lam):
             for j in range(n):
                 h[j] -= step * row[j]
     return moved
+
+
+@_jit
+def _jump(z, h, gram, n, lam):
+    """Move to the minimiser on the support of z, or as far towards it as z stays >= 0.
+
+    For ill-conditioned supports, on which sweeps creep. The objective cannot rise, since it is
+    convex along the way. Returns whether an atom was dropped, so that another jump may pay.
+    """
+    support = np.flatnonzero(z[:n])
+    factor = np.empty((len(support), len(support)), np.float64)
+    if not _cholesky(factor, gram, support):
+        return False
+    move = _solve_factored(factor, h, support, lam)
+    reach, blocking = 1.0, -1
+    for a in range(len(support)):
+        if move[a] < 0.0 and -z[support[a]] / move[a] < reach:
+            reach, blocking = -z[support[a]] / move[a], a
+    for a in range(len(support)):
+        j = support[a]
+        new = z.dtype.type(max(z[j] + reach * move[a], 0.0))
+        if a == blocking:
+            new = z.dtype.type(0.0)
+        step = new - z[j]
+        z[j] = new
+        for i in range(n):
+            h[i] -= step * gram[j, i]
+    return blocking >= 0
+
+
+@_jit
+def _cholesky(factor, gram, support):
+    """Lower factor of gram + ridge on the support. The ridge, at the size of the rounding, lets
+    dependent atoms be told apart by lam alone: the jump then runs until one of them is 0."""
+    ridge = 0.0
+    for j in support:
+        ridge = max(ridge, 16 * len(support) * np.finfo(gram.dtype).eps * gram[j, j])
+    for a in range(len(support)):
+        for b in range(a + 1):
+            rest = np.float64(gram[support[a], support[b]])
+            for c in range(b):
+                rest -= factor[a, c] * factor[b, c]
+            if a > b:
+                factor[a, b] = rest / factor[b, b]
+            elif rest + ridge <= 0.0:
+                return False
+            else:
+                factor[a, a] = np.sqrt(rest + ridge)
+    return True
+
+
+@_jit
+def _solve_factored(factor, h, support, lam):
+    move = np.empty(len(support), np.float64)
+    for a in range(len(support)):
+        rest = np.float64(h[support[a]]) - lam
+        for b in range(a):
+            rest -= factor[a, b] * move[b]
+        move[a] = rest / factor[a, a]
+    for a in range(len(support) - 1, -1, -1):
+        for b in range(a + 1, len(support)):
+            move[a] -= factor[b, a] * move[b]
+        move[a] /= factor[a, a]
+    return move
 
 
 @_jit
