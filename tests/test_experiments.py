@@ -1,10 +1,18 @@
 """The rules, numbers and choices of the experiments, on tables and frames made by hand."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pandas as pd
 import pytest
 
-from loca_sae.experiments import amortization_interventions, ista_ablation, numbers, verdicts
+from loca_sae.experiments import (
+    amortization_interventions,
+    harvest,
+    ista_ablation,
+    numbers,
+    verdicts,
+)
 from loca_sae.experiments.data import choose_labels, choose_texts
 from loca_sae.experiments.saes import checkpoint_steps, recipe
 from loca_sae.parameters import LocaSae, TrainingDynamics
@@ -224,3 +232,16 @@ def test_labelled_texts_are_chosen_by_seed_with_equal_counts_and_no_test_text_in
     assert chosen["label"].value_counts().to_dict() == dict.fromkeys(labels, 5)
     assert set(chosen["split"]) == {"train"}
     assert choose_labels(frame, 99, seed=0) == sorted(frame["label"].unique())
+
+
+def test_the_harvest_report_gives_counts_of_both_splits_and_the_shared_scale() -> None:
+    def found(tokens: int, massive: int) -> SimpleNamespace:
+        stats = {"tokens": tokens, "first_masked": 2, "massive_masked": massive}
+        stats |= {"median_norm": 3.0, "mean_norm": 4.0, "autocast": False}
+        return SimpleNamespace(stats=stats, n=tokens - 2 - massive, scale=0.5)
+
+    data = SimpleNamespace(train=found(100, 3), heldout=found(50, 0))
+    rows = harvest.report(TrainingDynamics.check({}), data).set_index("split")
+    assert rows.loc["train", ["tokens", "kept", "massive masked"]].tolist() == [100, 95, 3]
+    assert (rows["tokens"] - rows["kept"] == rows["first masked"] + rows["massive masked"]).all()
+    assert rows["scale"].nunique() == 1

@@ -51,7 +51,7 @@ def test_a_notebook_checks_its_parameters_before_anything_heavy_is_imported(mode
         ({"corpus": "no-such-file.txt"}, "neither 'minipile', nor 'hub:<dataset id>'"),
         ({"concepts": ["emotions"]}, "'emotions' is no labelled set"),
         ({"device": "abacus"}, "device: 'abacus' cannot be used here"),
-        ({"first_checkpoint": 301}, "first_checkpoint is 301, but steps is 300"),
+        ({"first_checkpoint": 201}, "first_checkpoint is 201, but steps is 200"),
         ({"ks": [8, 600]}, "the largest of ks is 600, but d_sae is 512"),
         ({"ks": [8, 0]}, "ks.1: got 0"),
         ({"lr": 0}, "lr: got 0"),

@@ -28,6 +28,8 @@ Solver = Literal["ista", "exact"]
 MODES: tuple[Mode, ...] = get_args(Mode)
 SEMI_STEPS, NON_STEPS = 25, 200
 _CHUNK = 4096
+# lambda is sought down to the mean lambda_max / 2048: below that it no longer decides what fires
+_LAMBDA_SPAN = 256.0
 
 
 class Dictionary(NamedTuple):
@@ -133,7 +135,11 @@ def prepare(
             "match; give lam or target_l0, or an SAE that fires."
         )
     found = sparse_coding.calibrate_lambda(
-        lambda value: _encode(sae, atoms, x, mode, value, steps, solver), target
+        lambda value: _encode(sae, atoms, x, mode, value, steps, solver),
+        target,
+        x=x - atoms.b_dec,
+        W_dec=atoms.W_dec,
+        span=_LAMBDA_SPAN,
     )
     return Inference(sae, atoms, mode, steps, solver, found.lam, target, found.l0, found.converged)
 

@@ -43,23 +43,23 @@ class Parameters(BaseModel):
     corpus: str = Field(
         "minipile", description="minipile, a .txt/.jsonl/.parquet file, or hub:<dataset id>"
     )
-    tokens: int = Field(8192, ge=256, description="training tokens to harvest")
-    eval_tokens: int = Field(2048, ge=256, description="held-out tokens the measures are taken on")
+    tokens: int = Field(6144, ge=256, description="training tokens to harvest")
+    eval_tokens: int = Field(1536, ge=256, description="held-out tokens the measures are taken on")
     context: int = Field(128, ge=8, description="tokens in a context")
     d_sae: int = Field(512, ge=8, description="latents of each SAE")
     k: int = Field(20, ge=1, description="active latents of a TopK SAE")
-    steps: int = Field(300, ge=20, description="optimizer steps of each SAE")
+    steps: int = Field(200, ge=20, description="optimizer steps of each SAE")
     batch_size: int = Field(256, ge=1, description="activations in an optimizer step")
     lr: float = Field(1e-3, gt=0, le=1, description="Adam's learning rate")
     checkpoints: int = Field(
         3, ge=2, description="log-spaced checkpoints saved of each SAE, the last step included"
     )
-    first_checkpoint: int = Field(20, ge=1, description="optimizer step of the first checkpoint")
+    first_checkpoint: int = Field(40, ge=1, description="optimizer step of the first checkpoint")
     concepts: list[str] = Field(
         ["domain"], min_length=1, description="labelled sets for the concept measures"
     )
     labels: int = Field(4, ge=2, description="labels of each set that are used")
-    texts: int = Field(24, ge=4, description="training texts a label; half as many for the test")
+    texts: int = Field(16, ge=4, description="training texts a label; half as many for the test")
     tokens_per_text: int = Field(4, ge=1, description="tokens a text that are encoded and pooled")
     calibration_tokens: int = Field(
         256, ge=32, description="activations on which lambda is calibrated"
@@ -130,7 +130,7 @@ class LocaParameters(Parameters):
         [], description="LocA: latents of each group, high AVar first; empty means equal groups"
     )
     loca_k: int = Field(26, ge=1, description="LocA: all budgets together")
-    finetune_steps: int = Field(300, ge=20, description="LocA: optimizer steps of phase 4")
+    finetune_steps: int = Field(200, ge=20, description="LocA: optimizer steps of phase 4")
     avar_batches: int = Field(200, ge=1, description="LocA: batches for the angular variance")
     min_count: int = Field(10, ge=2, description="LocA: firings needed for an angular variance")
 

@@ -10,7 +10,7 @@ from loca_sae.sparse_coding import checks
 from loca_sae.sparse_coding.certificate import lambda_max
 
 _WIDEN, _WIDEST = 4.0, 16.0  # factor of the first step of the bracket search, and of the others
-_RANGE = 1e6  # how far from the first trial lam is sought, either way
+_SPAN = 1e6  # how far from the first trial lam is sought, either way, unless told otherwise
 _CLOSEST = 1e-7  # a bracket this narrow, relative to lam, holds a jump of the L0
 
 
@@ -34,6 +34,7 @@ def calibrate_lambda(
     W_dec: torch.Tensor | None = None,
     rtol: float = 0.01,
     max_evaluations: int = 40,
+    span: float = _SPAN,
 ) -> Calibration:
     """The lam at which ``encode(lam)`` has a mean L0 of ``target_l0``, by bisection in log lam.
 
@@ -43,6 +44,8 @@ def calibrate_lambda(
     x [n, d_in], W_dec [d_sae, d_in]: in place of these, to begin below the mean `lambda_max`.
         With neither the search begins at 1, right for activations of mean norm sqrt(d_in).
     rtol: relative accuracy of the mean L0.
+    span: lam is sought within this factor of the first trial, either way. Solvers slow down where
+        the penalty hardly acts, so an unreachable density costs much to refute far below.
 
     L0 is taken to fall as lam grows. Trials alternate between the secant in (log lam, log L0) and
     the middle of the bracket. converged is False where the L0 jumps over the target, where no lam
@@ -54,7 +57,7 @@ def calibrate_lambda(
     if not 0 < rtol < 1:
         raise ValueError(f"rtol is {rtol}; the relative accuracy must lie between 0 and 1.")
     checks.count("max_evaluations", max_evaluations, least=1)
-    search = _Search(encode, target_l0, rtol, max_evaluations)
+    search = _Search(encode, target_l0, rtol, max_evaluations, span)
     _bracket(search, _first_trials(low, high, x, W_dec))
     _narrow(search)
     return search.result()
@@ -64,8 +67,14 @@ class _Search:
     """The trials so far: the best, and the closest on either side of the target."""
 
     def __init__(
-        self, encode: Callable[[float], torch.Tensor], target: float, rtol: float, most: int
+        self,
+        encode: Callable[[float], torch.Tensor],
+        target: float,
+        rtol: float,
+        most: int,
+        span: float,
     ) -> None:
+        self.span = span
         self._encode, self.target, self._rtol, self._most = encode, target, rtol, most
         self._evaluations = 0
         self._best: tuple[float, float] = (math.nan, math.inf)
@@ -139,7 +148,7 @@ def _bracket(search: _Search, trials: list[float]) -> None:
         else:
             assert search.sparse is not None  # a trial falls on one side or the other
             lam = search.sparse[0] / factor
-        if not first / _RANGE <= lam <= first * _RANGE:
+        if not first / search.span <= lam <= first * search.span:
             return
         search.try_lam(lam)
         factor = _WIDEST
