@@ -188,6 +188,9 @@ def test_numbers_for_prose_are_plain_and_come_from_the_right_rows() -> None:
     modes = numbers.amortization(modes_table(0.4, 0.2))
     assert (modes["topk-full-nmse"], modes["topk-exact-nmse"]) == (0.4, 0.2)
     assert numbers.loca(*loca_tables(0.0, 0.2))["undefined"] == 1
+    assert set(numbers.coarse(values)) | set(numbers.fine(values)) == set(values)
+    assert {"last-dead", "last-delta_f1"} <= set(numbers.coarse(values))
+    assert {"last-nmse", "saes", "last-gap_relative"} <= set(numbers.fine(values))
     for value in [*values.values(), *ablation.values(), *modes.values()]:
         assert type(value) in (int, float, str), "numpy scalars print their type in the prose"
 

@@ -88,7 +88,7 @@ def test_every_figure_and_table_names_model_layer_tokens_seed_and_protocol() -> 
         assert word in line
     figure = plotting.figure_ista_ablation(ista_table([0.4, 0.3, 0.2, 0.1]))
     assert any("protocol native" in text.get_text() for text in figure.texts)
-    assert line in reporting.show(table, ["architecture", "nmse"], "t").to_html()
+    assert line in reporting.show(table, ["architecture", "nmse"], "t").data
 
 
 def test_figures_are_transparent_so_that_both_themes_can_show_them() -> None:
@@ -98,8 +98,8 @@ def test_figures_are_transparent_so_that_both_themes_can_show_them() -> None:
 
 def test_a_table_is_the_same_html_each_time_with_the_fields_headings() -> None:
     table = modes_table(0.4, 0.2)
-    first = reporting.show(table, ["architecture", "nmse", "duality_gap"], "t").to_html()
-    assert first == reporting.show(table, ["architecture", "nmse", "duality_gap"], "t").to_html()
+    first = reporting.show(table, ["architecture", "nmse", "duality_gap"], "t").data
+    assert first == reporting.show(table, ["architecture", "nmse", "duality_gap"], "t").data
     headings = re.findall(r"<th[^>]*>([^<]+)</th>", first)
     assert headings == ["SAE", "NMSE", "duality gap (relative)"]
     assert ">0.400<" in first and "–" in first
@@ -113,10 +113,10 @@ def test_a_table_is_the_same_html_each_time_with_the_fields_headings() -> None:
     ],
 )  # fmt: skip
 def test_numbers_are_shown_with_as_many_digits_as_carry_meaning(value, shown) -> None:
-    html = reporting.plain(pd.DataFrame({"x": [value]}), "t", "caption").to_html()
+    html = reporting.plain(pd.DataFrame({"x": [value]}), "t", "caption").data
     assert f">{shown}<" in html
 
 
 def test_the_parameter_table_lists_every_parameter() -> None:
-    html = reporting.parameter_table(TrainingDynamics, "p").to_html()
+    html = reporting.parameter_table(TrainingDynamics, "p").data
     assert all(f">{name}<" in html for name in TrainingDynamics.model_fields)

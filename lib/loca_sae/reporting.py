@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
-from pandas.io.formats.style import Styler
+from IPython.display import HTML
 
 from loca_sae import parameters
 from loca_sae.parameters import Parameters
@@ -33,7 +33,7 @@ HEADINGS = {
 }
 
 
-def show(table: pd.DataFrame, columns: Sequence[str], name: str) -> Styler:
+def show(table: pd.DataFrame, columns: Sequence[str], name: str) -> HTML:
     """The chosen columns with the field's headings and a caption on provenance.
 
     name: fixes the ids in the HTML, so that a re-run gives the same document.
@@ -41,24 +41,26 @@ def show(table: pd.DataFrame, columns: Sequence[str], name: str) -> Styler:
     return plain(table[list(columns)].rename(columns=HEADINGS), name, provenance(table))
 
 
-def verdicts(rows: Sequence[Mapping[str, str]], table: pd.DataFrame, name: str) -> Styler:
+def verdicts(rows: Sequence[Mapping[str, str]], table: pd.DataFrame, name: str) -> HTML:
     """Claims of the paper beside what was measured here (see ``experiments.verdicts``)."""
     return plain(pd.DataFrame(list(rows)), name, provenance(table))
 
 
-def plain(table: pd.DataFrame, name: str, caption: str) -> Styler:
+def plain(table: pd.DataFrame, name: str, caption: str) -> HTML:
     """A table as it is, with a caption of its own and numbers shown as `_number` says."""
     numbers = table.select_dtypes("number").columns
-    return (
+    style = (
         table.style.format(_number, subset=list(numbers), na_rep="–")
         .hide(axis="index")
         .set_caption(caption)
         .set_uuid(name)
         .set_table_attributes('class="dataframe"')
     )
+    # a Styler's plain text is its address in memory, another one in each run
+    return HTML(style.to_html())
 
 
-def parameter_table(model: type[Parameters], name: str) -> Styler:
+def parameter_table(model: type[Parameters], name: str) -> HTML:
     """The parameters of a notebook with type, default and meaning, from their pydantic model."""
     return plain(pd.DataFrame(parameters.table(model)), name, f"parameters of {model.notebook}")
 

@@ -2,6 +2,19 @@
 
 import pandas as pd
 
+# measures that move in steps (a text, a latent): two kinds of CPU may differ by a step or two
+_COARSE = ("dead", "dense_0.1", "absorption", "delta_f1", "tpp", "probe")
+
+
+def coarse(values: dict[str, float | int | str]) -> dict[str, float | int | str]:
+    """The numbers that are shares of few texts or latents."""
+    return {key: value for key, value in values.items() if set(key.split("-")) & set(_COARSE)}
+
+
+def fine(values: dict[str, float | int | str]) -> dict[str, float | int | str]:
+    """The others: errors, objectives, densities, counts."""
+    return {key: value for key, value in values.items() if key not in coarse(values)}
+
 
 def training_dynamics(table: pd.DataFrame) -> dict[str, float | int | str]:
     """Medians over the SAEs at the first and the last checkpoint."""
