@@ -69,7 +69,7 @@ def test_phase_3_refuses_a_decoder_that_is_not_folded(tmp_path) -> None:
 
 def test_phase_4_starts_from_the_pretrained_rows_and_keeps_to_the_budgets(toy) -> None:
     found = run(toy)
-    order = torch.as_tensor(found.latents.sort_values("position")["latent"].to_numpy())
+    order = torch.tensor(found.latents.sort_values("position")["latent"].tolist())
     before, after = found.pretrained.load(), found.trained.load()
     cosine = torch.cosine_similarity(before.W_dec[order], after.W_dec, dim=1)
     assert cosine.median() > 0.9
@@ -93,7 +93,7 @@ def test_one_group_is_the_plain_continuation(toy) -> None:
     """With a single group LocA is TopK, so phases 2 to 4 reduce to training on."""
     one = run(toy, group_ks=[4], group_sizes=[40])
     plain = continue_topk(toy, one.pretrained, k=4, steps=60)
-    order = torch.as_tensor(one.latents.sort_values("position")["latent"].to_numpy())
+    order = torch.tensor(one.latents.sort_values("position")["latent"].tolist())
     torch.testing.assert_close(
         one.trained.load().W_dec, plain.load().W_dec[order], rtol=1e-3, atol=1e-4
     )

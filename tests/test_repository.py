@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 # distributions whose import name is another
-IMPORT_NAMES = {"scikit-learn": "sklearn"}
+IMPORT_NAMES = {"ipython": "IPython", "scikit-learn": "sklearn"}
 
 
 def name_of(requirement: str) -> str:
