@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from loca_sae import models, precision, store
+from loca_sae import corpus, models, precision, store
 from loca_sae.experiments.data import Data
 from loca_sae.parameters import Parameters
 
@@ -44,7 +44,7 @@ def autocast_effect(p: Parameters) -> dict[str, float]:
     key: dict[str, Any] = {
         "model": models.identity(p.model),
         "layer": p.layer,
-        "corpus": p.corpus,
+        "corpus": corpus.identity(p.corpus),
         "context": p.context,
         "seed": p.seed,
         "device": p.device,

@@ -102,10 +102,11 @@ def _measure(
         "l0_matched": infer.matched,
     }
     row |= reconstruction(infer, data, p)
+    codes = infer(sample)
     if mode != "full":
-        row["duality_gap"] = relative_duality_gap(infer, sample)
+        row["duality_gap"] = relative_duality_gap(infer, sample, codes)
     if gap:
-        row |= amortization(infer, sample)
+        row |= amortization(infer, sample, codes)
     row |= concept_measures(infer, data.concepts, p.device)
     return row
 
@@ -131,15 +132,14 @@ def reconstruction(infer: Inference, data: Data, p: Parameters) -> dict[str, flo
     }
 
 
-def relative_duality_gap(infer: Inference, x: torch.Tensor) -> float:
+def relative_duality_gap(infer: Inference, x: torch.Tensor, codes: torch.Tensor) -> float:
     """How far this mode's codes can be from the optimum: mean gap / mean objective, in [0, 1]."""
     atoms, target = infer.dictionary.W_dec, x - infer.dictionary.b_dec
-    codes = infer(x)
     gap = sparse_coding.duality_gap(target, codes, atoms, infer.lam).mean()
     return float(gap / sparse_coding.objective(target, codes, atoms, infer.lam).mean())
 
 
-def amortization(infer: Inference, x: torch.Tensor) -> dict[str, Any]:
+def amortization(infer: Inference, x: torch.Tensor, codes: torch.Tensor) -> dict[str, Any]:
     """The paper's gap L(x, z) - L(x, z_o), mean over x, with the certified optimum as z_o.
 
     L needs one lambda for both: the one at which the *optimum* has the mean L0 of full mode, the
@@ -149,9 +149,7 @@ def amortization(infer: Inference, x: torch.Tensor) -> dict[str, Any]:
         return {"gap": None, "gap_relative": None, "gap_lam": None, "gap_l0_matched": False}
     optimum = prepare(infer.sae, x, "non", solver="exact", target_l0=infer.target_l0)
     target = x - infer.dictionary.b_dec
-    gap = metrics.amortization_gap(
-        target, infer(x), optimum(x), infer.dictionary.W_dec, optimum.lam
-    )
+    gap = metrics.amortization_gap(target, codes, optimum(x), infer.dictionary.W_dec, optimum.lam)
     return {
         "gap": gap.absolute,
         "gap_relative": gap.relative,
