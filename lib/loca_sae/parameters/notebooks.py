@@ -1,0 +1,105 @@
+"""One model a notebook."""
+
+from typing import Annotated, ClassVar, Self
+
+from pydantic import Field, model_validator
+
+from loca_sae.parameters import checks
+from loca_sae.parameters.base import Parameters, Positive
+
+
+class LocaParameters(Parameters):
+    """What the notebooks that train a LocA-SAE need besides."""
+
+    l1_coefficient: float = Field(2.0, gt=0, description="L1 weight of the Standard SAE")
+    group_ks: list[Positive] = Field(
+        [6, 5, 4, 3, 3, 2, 2, 1], min_length=1, description="LocA: budgets, high-AVar group first"
+    )
+    group_sizes: list[Positive] = Field(
+        [], description="LocA: latents of each group, high AVar first; empty means equal groups"
+    )
+    loca_k: int = Field(26, ge=1, description="LocA: all budgets together")
+    finetune_steps: int = Field(200, ge=20, description="LocA: optimizer steps of phase 4")
+    avar_batches: int = Field(200, ge=1, description="LocA: batches for the angular variance")
+    min_count: int = Field(10, ge=2, description="LocA: firings needed for an angular variance")
+
+    @model_validator(mode="after")
+    def _budgets_add_up(self) -> Self:
+        checks.sums_to("group_ks", self.group_ks, "loca_k", self.loca_k)
+        if self.group_sizes:
+            checks.sums_to("group_sizes", self.group_sizes, "d_sae", self.d_sae)
+            if len(self.group_sizes) != len(self.group_ks):
+                raise ValueError(
+                    f"group_sizes: {len(self.group_sizes)} groups, but group_ks has "
+                    f"{len(self.group_ks)} budgets; give one budget for each group."
+                )
+        sizes = self.group_sizes or [self.d_sae // len(self.group_ks)] * len(self.group_ks)
+        for index, (k, size) in enumerate(zip(self.group_ks, sizes, strict=True)):
+            checks.at_most(f"group_ks[{index}]", k, f"the size of group {index}", size)
+        return self
+
+
+class TrainingDynamics(Parameters):
+    """Notebook 01: Standard and TopK SAEs over sparsity and training."""
+
+    notebook: ClassVar[str] = "01_training_dynamics"
+    ks: list[Positive] = Field([8, 32], min_length=1, description="sparsities of the TopK SAEs")
+    l1_coefficients: list[Annotated[float, Field(gt=0)]] = Field(
+        [4.0, 1.0], min_length=1, description="L1 weights of the Standard SAEs"
+    )
+
+    @model_validator(mode="after")
+    def _sparsities_fit(self) -> Self:
+        checks.at_most("the largest of ks", max(self.ks), "d_sae", self.d_sae)
+        return self
+
+
+class AmortizationInterventions(LocaParameters):
+    """Notebook 02: every SAE in full, semi and non mode."""
+
+    notebook: ClassVar[str] = "02_amortization_interventions"
+    semi_steps: int = Field(25, ge=1, description="ISTA steps from the encoder's code (semi)")
+    non_steps: int = Field(200, ge=1, description="ISTA steps from zero (non)")
+
+
+class LocaSae(LocaParameters):
+    """Notebook 03: the four phases of LocA-SAE and its controls."""
+
+    notebook: ClassVar[str] = "03_loca_sae"
+
+
+class IstaAblation(Parameters):
+    """Notebook 04: the number of ISTA steps in semi mode."""
+
+    notebook: ClassVar[str] = "04_ista_ablation"
+    architecture: str = Field("batchtopk", pattern="^(batchtopk|topk)$", description="the SAE")
+    ista_steps: list[Positive] = Field(
+        [5, 25, 50], min_length=2, description="ISTA steps from the encoder's code"
+    )
+
+
+class DownstreamInterventions(LocaParameters):
+    """Notebook 05: targeted probe perturbation, and the next token under an edited residual."""
+
+    notebook: ClassVar[str] = "05_downstream_interventions"
+    concepts: list[str] = Field(
+        ["domain", "code_language"], min_length=1, description="labelled sets to perturb"
+    )
+    ablations: list[Positive] = Field(
+        [2, 5, 10, 20, 50, 100, 500], min_length=1, description="latents ablated at once (N)"
+    )
+    splice_contexts: int = Field(
+        2, ge=1, description="held-out contexts run through the model with the SAE spliced in"
+    )
+
+
+NOTEBOOKS: dict[str, type[Parameters]] = {
+    model.notebook: model
+    for model in (
+        TrainingDynamics,
+        AmortizationInterventions,
+        LocaSae,
+        IstaAblation,
+        DownstreamInterventions,
+    )
+}
