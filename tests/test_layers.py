@@ -22,14 +22,14 @@ LAYERS = [
     *["harvesting", "text_activations", "activations", "precision"],
     "architecture",
     *["training", "loca_training"],
-    "inference",
+    *["protocols", "inference"],
     *["tpp", "interventions"],
     "parameters",
     "experiments",
     *["plotting", "reporting"],
 ]
 # what a command line, a parameter check or a table of contents needs: they must start at once
-LIGHT = ["", "store", "data", "models", "documents", "corpus", "parameters"]
+LIGHT = ["", "store", "data", "models", "documents", "corpus", "protocols", "parameters"]
 HEAVY = ["torch", "transformers", "transformer_lens", "sae_lens", "sklearn", "scipy", "numba"]
 HEAVY += ["datasets", "matplotlib", "seaborn"]
 

@@ -27,18 +27,24 @@ def ista(
     steps: int,
     z0: torch.Tensor | None = None,
     step_size: float | None = None,
+    signed: bool = False,
 ) -> torch.Tensor:
     """``steps`` times z <- max(z - a (D^T (D z - x) + lam), 0), with D = W_dec^T [1].
 
     x: [n, d_in], the target (an SAE's x - b_dec); W_dec: [d_sae, d_in]; z0: [n, d_sae] >= 0, zeros
     by default, not changed. step_size: a; by default 1 / `lipschitz`, at which the objective
     1/2 ||x - z W_dec||^2 + lam sum(z) falls in each step. Too large an a diverges to inf or nan.
+    signed: soft-threshold on both sides of zero instead, for codes of either sign and lam ||z||_1.
 
     Returns codes [n, d_sae]. Memory beside them is bounded by chunks of samples. On a CPU the same
     step is taken through the Gram matrix once codes are sparse, which differs only in rounding.
     """
     given, step = _prepared(x, W_dec, lam, steps, step_size)
     z = start(given, z0)
+    if signed:
+        for x_part, z_part in _chunks(given.x, z):
+            _ista_signed(x_part, z_part, given, steps, step)
+        return z
     gram = cache(lambda: dictionary.gram(given.W_dec))  # only made if a chunk asks for it
     for x_part, z_part in _chunks(given.x, z):
         left = _ista_dense(x_part, z_part, given, steps, step)
@@ -130,6 +136,17 @@ def _ista_dense(
         torch.addmm(x, z, W_dec, beta=-1, out=residual)
         z.addmm_(residual, W_dec.T, alpha=-step).sub_(step * lam).clamp_(min=0)
     return 0
+
+
+def _ista_signed(
+    x: torch.Tensor, z: torch.Tensor, given: checks.Problem, steps: int, step: float
+) -> None:
+    """Steps in place by dense products, with z <- sign(z) max(|z| - a lam, 0)."""
+    residual = torch.empty_like(x)
+    for _ in range(steps):
+        torch.addmm(x, z, given.W_dec, beta=-1, out=residual)
+        z.addmm_(residual, given.W_dec.T, alpha=-step)
+        z.copy_(torch.nn.functional.softshrink(z, step * given.lam))
 
 
 def _gram_pays(z: torch.Tensor, W_dec: torch.Tensor, steps: int) -> bool:
