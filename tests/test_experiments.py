@@ -14,8 +14,12 @@ from loca_sae.experiments import (
     verdicts,
 )
 from loca_sae.experiments.data import choose_labels, choose_texts
+from loca_sae.experiments.decomposition import decomposition
+from loca_sae.experiments.kinds import KINDS
 from loca_sae.experiments.saes import checkpoint_steps, recipe
+from loca_sae.experiments.verdicts.modes import readings
 from loca_sae.parameters import LocaSae, TrainingDynamics
+from test_decomposition import all_kinds
 
 HEAD = {
     "protocol": "native",
@@ -102,27 +106,90 @@ def test_a_gap_at_unequal_density_takes_no_part_in_c5() -> None:
 
 
 def modes_table(full: float, other: float, loca_dead: float = 0.0) -> pd.DataFrame:
-    rows = []
-    for architecture in ("standard", "topk", "loca"):
-        for mode, solver in (("full", "ista"), ("semi", "ista"), ("non", "ista"), ("non", "exact")):
-            value = full if mode == "full" else other
-            if architecture == "loca" and mode == "full":
-                value = (full + other) / 2
-            row = {**HEAD, "architecture": architecture, "mode": mode, "solver": solver}
-            row |= dict.fromkeys(["nmse", "dead", "absorption", "delta_f1", "l0"], value)
-            row |= {"duality_gap": None if mode == "full" else 0.01, "l0_matched": True}
-            if architecture == "loca" and mode == "full":
-                row["dead"] = loca_dead
-            rows.append(row)
-    return pd.DataFrame(rows)
+    """Standard, TopK and LocA; every measure ``full`` with the encoder, ``other`` with the rest."""
+    measures = ("nmse", "dead", "absorption", "delta_f1", "dense_0.1")
+    values = dict.fromkeys(measures, {k: full if k == "encoder" else other for k in KINDS})
+    loca = dict.fromkeys(measures, {**values["nmse"], "encoder": (full + other) / 2})
+    loca["dead"] = {**values["dead"], "encoder": loca_dead}
+    tables = [all_kinds(name, **values) for name in ("standard", "topk")]
+    return pd.concat([*tables, all_kinds("loca", **loca)], ignore_index=True)
 
 
 def test_c6_and_c9_follow_the_direction_of_the_numbers() -> None:
-    better = judged(verdicts.amortization(modes_table(0.4, 0.2)))
-    assert better == {"C6": "yes", "C9": "yes"}
-    worse = judged(verdicts.amortization(modes_table(0.2, 0.4)))
-    assert worse["C6"] == "no" and worse["C9"] == "in part"
-    assert judged(verdicts.amortization(modes_table(0.4, 0.2, loca_dead=0.1)))["C9"] == "in part"
+    better = judged(readings(modes_table(0.4, 0.2)))
+    assert better["C6"] == better["C6, without shrinkage"] == better["C9"] == "yes"
+    worse = judged(readings(modes_table(0.2, 0.4)))
+    assert worse["C6"] == worse["C6, without shrinkage"] == "no"
+    assert worse["C9"] == "in part"
+    assert judged(readings(modes_table(0.4, 0.2, loca_dead=0.1)))["C9"] == "in part"
+
+
+def test_c6_is_read_apart_for_codes_that_the_penalty_shrinks_and_for_others() -> None:
+    """The NMSEs of a TopK SAE on SmolLM2-135M: the lasso's above the encoder's until refitted."""
+    read = judged(readings(all_kinds(dead=0.0, absorption=0.1, delta_f1=0.1)))
+    assert read["C6"] == "no" and read["C6, without shrinkage"] == "in part"
+
+
+def test_c6_leaves_out_what_cannot_be_lowered_and_what_is_not_of_equal_density() -> None:
+    table = modes_table(0.4, 0.2).assign(dead=0.0)
+    assert "dead lower in 0 of 0" in readings(table)[0]["measured here"]
+    assert judged(readings(table))["C6"] == "yes", "no latent is dead: nothing to lower"
+    unmatched = table.assign(l0_matched=~table["mode"].isin(["semi", "non"]))
+    assert judged(readings(unmatched))["C6"] == "cannot be judged"
+    assert judged(readings(unmatched.assign(protocol="released")))["C6"] == "yes"
+
+
+@pytest.mark.parametrize(
+    ("full", "semi", "non", "expected"),
+    [
+        (0.9, 0.0, 0.0, "yes"),
+        (0.9, 0.0, 0.5, "in part"),
+        (0.2, 0.0, 0.0, "in part"),
+        (0.0, 0.0, 0.0, "no"),
+    ],
+)
+def test_c7_wants_a_high_absorption_that_other_codes_take_away(full, semi, non, expected) -> None:
+    absorption = {"encoder": full, "semi": semi, "non": non}
+    read = judged(readings(all_kinds("jumprelu", absorption=absorption)))
+    assert read["C7"] == expected
+
+
+def test_c8_wants_a_dense_live_gated_sae_and_two_steady_ones() -> None:
+    def read(dead: float = 0.0, dense: float = 0.5, moved: float = 0.2) -> str:
+        steady = [all_kinds(name) for name in ("batchtopk", "matryoshka_batchtopk")]
+        others = [all_kinds(n, absorption={"semi": 0.9}) for n in ("standard", "topk")]
+        gated = all_kinds("gated", dead=dead, **{"dense_0.1": dense})
+        steady[1] = all_kinds("matryoshka_batchtopk", absorption={"non": moved})
+        return judged(readings(pd.concat([*steady, *others, gated])))["C8"]
+
+    assert read() == "yes"
+    assert read(dead=0.5) == read(dense=0.3) == read(moved=5.0) == "in part"
+    assert judged(readings(all_kinds("standard")))["C8"] == "cannot be judged"
+
+
+def test_c12_is_the_direction_of_topk_in_non_mode() -> None:
+    worse = {"encoder": 0.1, "non": 0.3}
+    assert judged(readings(all_kinds(delta_f1=worse, absorption=worse)))["C12"] == "yes"
+    assert judged(readings(all_kinds(delta_f1=worse, absorption=0.2)))["C12"] == "in part"
+    assert judged(readings(all_kinds()))["C12"] == "no"
+
+
+def test_a_claim_about_an_architecture_that_is_not_there_cannot_be_judged() -> None:
+    read = judged(readings(all_kinds("my folder", architecture="matching_pursuit")))
+    assert {read[c] for c in ("C7", "C8", "C9", "C12")} == {"cannot be judged"}
+
+
+def test_a_claim_is_read_under_each_protocol_that_was_measured() -> None:
+    native = modes_table(0.4, 0.2)
+    modes = modes_table(0.2, 0.4)
+    modes = modes[~modes["refit"] & (modes["solver"] == "ista")]
+    rows = verdicts.amortization(native, modes.assign(protocol="released"))
+    by = {row["claim"]: row for row in rows}
+    c6 = by["C6"]
+    assert (c6["native"], c6["described"], c6["released"]) == ("yes", "cannot be judged", "no")
+    assert "NMSE lower in 6 of 6" in c6["measured here (native)"]
+    assert by["C6, without shrinkage"]["released"] == "cannot be judged"
+    assert "toy, layer 1" in by["C12"]["measured here (native)"]
 
 
 def loca_tables(loca: float, control: float) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -185,8 +252,15 @@ def test_numbers_for_prose_are_plain_and_come_from_the_right_rows() -> None:
     ablation = numbers.ista_ablation(ista_table([0.4, 0.3, 0.2, 0.1]))
     assert (ablation["encoder-nmse"], ablation["fewest-nmse"]) == (0.4, 0.3)
     assert (ablation["most-nmse"], ablation["exact-nmse"]) == (0.2, 0.1)
-    modes = numbers.amortization(modes_table(0.4, 0.2))
-    assert (modes["topk-full-nmse"], modes["topk-exact-nmse"]) == (0.4, 0.2)
+    kinds = modes_table(0.4, 0.2)
+    modes = numbers.amortization(kinds, decomposition(kinds))
+    assert (modes["saes"], modes["encoder-nmse"], modes["lasso-nmse"]) == (3, 0.4, 0.2)
+    assert modes["price-median"] == pytest.approx(0.2) and modes["dearest-share"] == 0.5
+    assert (modes["cheapest-sae"], modes["k-sparse-lower"], modes["encoder-lower"]) == (
+        "loca",
+        3,
+        0,
+    )
     assert numbers.loca(*loca_tables(0.0, 0.2))["undefined"] == 1
     assert set(numbers.coarse(values)) | set(numbers.fine(values)) == set(values)
     assert {"last-dead", "last-delta_f1"} <= set(numbers.coarse(values))

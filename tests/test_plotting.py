@@ -9,7 +9,9 @@ import pandas as pd
 import pytest
 
 from loca_sae import plotting, reporting
+from loca_sae.experiments.decomposition import decomposition
 from loca_sae.parameters import TrainingDynamics
+from test_decomposition import all_kinds
 from test_experiments import as_the_paper_says, ista_table, modes_table
 
 matplotlib.use("Agg")
@@ -49,14 +51,46 @@ def test_panels_that_a_reader_compares_share_their_scale() -> None:
     assert [ax.get_title() for ax in axes[0]] == ["standard", "topk"]
 
 
-def test_bars_have_the_heights_of_the_table_in_its_order() -> None:
-    kinds = ["full", "semi", "non", "non (exact)"]
-    table = modes_table(0.4, 0.2).assign(inference=kinds * 3)
+def test_each_kind_of_inference_has_its_dot_in_the_row_of_its_sae() -> None:
+    table = modes_table(0.4, 0.2)
     _, ax = plt.subplots()
     plotting.plot_modes(table, "nmse", ax)
-    heights = [[bar.get_height() for bar in bars] for bars in ax.containers]
-    assert heights[0] == pytest.approx([0.4, 0.4, 0.3])
-    assert heights[1] == heights[2] == heights[3] == pytest.approx([0.2, 0.2, 0.2])
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["standard", "topk", "loca"]
+    assert [line.get_label() for line in ax.lines] == list(table["inference"].unique())
+    assert list(ax.lines[0].get_xdata()) == pytest.approx([0.4, 0.4, 0.3])
+    assert all(set(line.get_xdata()) == {0.2} for line in ax.lines[1:])
+    rows = np.array([line.get_ydata() for line in ax.lines])
+    assert (rows.round() == [0, 1, 2]).all(), "each dot is nearest to its own row"
+    assert (np.diff(rows, axis=0) > 0).all(), "equal values do not hide one another"
+
+
+def test_kinds_of_inference_can_be_told_apart_and_refitted_ones_are_hollow() -> None:
+    _, ax = plt.subplots()
+    plotting.plot_modes(all_kinds(), "nmse", ax)
+    looks = {(line.get_color(), line.get_marker(), line.get_markerfacecolor()) for line in ax.lines}
+    assert len(looks) == len(ax.lines) == 8
+    hollow = [line.get_label() for line in ax.lines if line.get_markerfacecolor() == "white"]
+    assert hollow == ["full, refitted", "non (exact), refitted"]
+
+
+def test_the_figures_of_notebook_02_show_every_sae() -> None:
+    names = ["standard", "topk", "batchtopk", "gated", "jumprelu", "matryoshka_batchtopk", "loca"]
+    table = pd.concat([all_kinds(name) for name in names], ignore_index=True)
+    modes = plotting.figure_modes(table)
+    cut = plotting.figure_decomposition(decomposition(table))
+    for figure in (modes, cut):
+        assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == names
+        assert any("protocol native" in text.get_text() for text in figure.texts)
+    assert len(modes.axes) == 6
+    shown = [text.get_text() for text in cut.axes[1].texts]
+    assert [shown.count(part) for part in ("+0.0050", "+0.0010", "+0.0060")] == [7, 7, 7]
+
+
+def test_a_line_of_the_decomposition_ends_where_the_better_code_is() -> None:
+    _, ax = plt.subplots()
+    plotting.plot_decomposition(decomposition(all_kinds()), ax)
+    ends = [list(line.get_xdata()) for line in ax.lines if len(line.get_xdata()) == 2]
+    assert ends[:3] == [[0.098, 0.093], [0.093, 0.092], [0.140, 0.086]]
 
 
 def test_the_optimum_is_a_line_beside_the_steps() -> None:

@@ -5,6 +5,7 @@ mode. Colours are seaborn's colour-blind palette and always mean the same thing:
 mode. Every figure carries a line that says what it was measured on.
 """
 
+from loca_sae.plotting.decomposition import figure_decomposition, plot_decomposition
 from loca_sae.plotting.downstream import figure_splice, figure_tpp, plot_splice, plot_tpp
 from loca_sae.plotting.dynamics import figure_training_dynamics, plot_over_training
 from loca_sae.plotting.ista import figure_ista_ablation, plot_ista_steps
@@ -17,6 +18,7 @@ __all__ = [
     "LABELS",
     "PALETTE",
     "STYLE",
+    "figure_decomposition",
     "figure_ista_ablation",
     "figure_loca",
     "figure_modes",
@@ -26,6 +28,7 @@ __all__ = [
     "finish",
     "plot_angular_variance",
     "plot_curves",
+    "plot_decomposition",
     "plot_ista_steps",
     "plot_modes",
     "plot_over_training",

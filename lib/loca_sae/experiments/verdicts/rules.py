@@ -5,16 +5,15 @@ from collections.abc import Iterable
 import pandas as pd
 
 Row = dict[str, str]
+UNJUDGED = "cannot be judged"
 SHORT = {"nmse": "NMSE", "dead": "dead", "absorption": "absorption", "delta_f1": "dF1"}
 
 
 def claim_row(claim: str, says: str, measured: str, parts: Iterable[bool | None]) -> Row:
     """ "yes" if every part of the rule holds, "no" if none, "in part" between, else unjudged."""
     known = [part for part in parts if part is not None]
-    if not known:
-        holds = "cannot be judged"
-    else:
-        holds = "yes" if all(known) else "in part" if any(known) else "no"
+    read = "yes" if all(known) else "in part" if any(known) else "no"
+    holds = read if known else UNJUDGED
     return {"claim": claim, "the paper says": says, "measured here": measured, "holds here": holds}
 
 
