@@ -1,5 +1,7 @@
 """Notebook 02: the price of amortized inference, and which part of it is which."""
 
+from typing import Any
+
 import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.axes import Axes
@@ -71,12 +73,12 @@ def figure_decomposition(parts: pd.DataFrame) -> Figure:
         return figure
 
 
-def _mark(level: str) -> dict[str, object]:
+def _mark(level: str) -> dict[str, Any]:
     mode, solver, refit, _ = _MARKS[level]
     return look(pd.Series({"mode": mode, "solver": solver, "refit": refit}))
 
 
-def _line_labels() -> list[tuple[str, object]]:
+def _line_labels() -> list[tuple[str, Any]]:
     return [("value choice", VALUE), ("support choice", SUPPORT), ("shrinkage", SHRINKAGE)]
 
 
