@@ -179,6 +179,15 @@ def test_a_claim_about_an_architecture_that_is_not_there_cannot_be_judged() -> N
     assert {read[c] for c in ("C7", "C8", "C9", "C12")} == {"cannot be judged"}
 
 
+def test_a_table_of_saes_from_elsewhere_has_every_number_that_the_prose_refers_to() -> None:
+    mine = all_kinds("mine", "jumprelu", train_tokens=None, absorption=None)
+    values = numbers.amortization(mine, decomposition(mine))
+    known = modes_table(0.4, 0.2)
+    assert set(values) == set(numbers.amortization(known, decomposition(known)))
+    assert values["train-tokens"] == "an unknown number of"
+    assert judged(readings(mine))["C7"] == "cannot be judged"
+
+
 def test_a_claim_is_read_under_each_protocol_that_was_measured() -> None:
     native = modes_table(0.4, 0.2)
     modes = modes_table(0.2, 0.4)

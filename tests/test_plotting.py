@@ -125,6 +125,14 @@ def test_every_figure_and_table_names_model_layer_tokens_seed_and_protocol() -> 
     assert line in reporting.show(table, ["architecture", "nmse"], "t").data
 
 
+def test_an_sae_from_elsewhere_has_no_known_number_of_training_tokens() -> None:
+    mixed = pd.concat([all_kinds("topk"), all_kinds("mine", train_tokens=None, d_sae=4096)])
+    assert "d_sae 64, 4,096 · trained on 1,000 tokens, measured on 200" in plotting.provenance(
+        mixed
+    )
+    assert "trained on" not in plotting.provenance(all_kinds("mine", train_tokens=None))
+
+
 def test_figures_are_transparent_so_that_both_themes_can_show_them() -> None:
     figure = plotting.figure_ista_ablation(ista_table([0.4, 0.3, 0.2, 0.1]))
     assert figure.get_facecolor()[3] == 0 and figure.axes[0].get_facecolor()[3] == 0

@@ -57,12 +57,18 @@ def style() -> Iterator[None]:
 
 
 def provenance(table: pd.DataFrame) -> str:
-    """The line under every figure: model, layer, tokens, seed, protocol."""
+    """The line under every figure: model, layer, tokens, seed, protocol.
+
+    SAEs that the companion did not train have no known number of training tokens.
+    """
     row = table.iloc[0]
     seeds = ", ".join(str(seed) for seed in sorted(table["seed"].unique()))
+    sizes = ", ".join(f"{size:,}" for size in sorted(table["d_sae"].unique()))
+    known = table["train_tokens"].dropna()
+    trained = f"trained on {int(known.iloc[0]):,} tokens, " if len(known) else ""
     return (
-        f"{row['model']}, layer {row['layer']} · d_sae {row['d_sae']:,} · trained on "
-        f"{row['train_tokens']:,} tokens, measured on {row['eval_tokens']:,} held-out tokens · "
+        f"{row['model']}, layer {row['layer']} · d_sae {sizes} · {trained}measured on "
+        f"{row['eval_tokens']:,} held-out tokens · "
         f"seed {seeds} · protocol {row['protocol']}"
     )
 

@@ -18,11 +18,13 @@ def fine(values: Values) -> Values:
 
 
 def provenance(table: pd.DataFrame) -> Values:
+    """What was measured on what; SAEs from elsewhere have no known number of training tokens."""
     row = table.iloc[0]
+    known = table["train_tokens"].dropna()
     return {
         "model": str(row["model"]),
         "layer": int(row["layer"]),
-        "train-tokens": int(row["train_tokens"]),
+        "train-tokens": int(known.iloc[0]) if len(known) else "an unknown number of",
         "eval-tokens": int(row["eval_tokens"]),
     }
 

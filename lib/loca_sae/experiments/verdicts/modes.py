@@ -114,7 +114,9 @@ def local_amortization(table: pd.DataFrame) -> Row:
     """Rule for C9: LocA in full mode has no dead latent, dF1 and absorption below TopK's in full
     mode, and an NMSE above its own in non mode."""
     says = "LocA, one pass: no dead latents, low dF1 and absorption, NMSE worse than non."
-    full = of_kind(table, "encoder").groupby("architecture").mean(numeric_only=True)
+    full = of_kind(table, "encoder")
+    full = full[["dead", "delta_f1", "absorption"]].astype(float).groupby(full["architecture"])
+    full = full.mean()
     nmse = _by_kind(table, "loca", "nmse")
     if nmse is None or "topk" not in full.index:
         return claim_row("C9", says, "no LocA and TopK SAE side by side in this table", [])
@@ -157,8 +159,8 @@ def _matched(rows: pd.DataFrame) -> pd.DataFrame:
 def _by_kind(table: pd.DataFrame, architecture: str, measure: str) -> list[float] | None:
     """A measure in full, semi and non mode, mean over the SAEs of an architecture; or None."""
     rows = table[table["architecture"] == architecture]
-    values = [float(of_kind(rows, kind)[measure].mean()) for kind in ("encoder", *LASSO)]
-    return None if pd.isna(values).any() else values
+    values = [of_kind(rows, kind)[measure].astype(float).mean() for kind in ("encoder", *LASSO)]
+    return None if pd.isna(values).any() else [float(value) for value in values]
 
 
 def _changes(table: pd.DataFrame) -> pd.Series:
