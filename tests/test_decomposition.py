@@ -68,9 +68,10 @@ def test_the_parts_keep_the_sign_that_comes_out() -> None:
 
 def test_the_l0s_stand_beside_the_errors() -> None:
     table = all_kinds(l0={"encoder, refitted": 19.0, "lasso, refitted": 18.0})
-    shown = levels_table(decomposition(table)).iloc[0]
-    assert (shown["L0: encoder"], shown["L0: encoder, refitted"]) == (20.0, 19.0)
-    assert shown["L0: lasso, refitted"] == 18.0 and shown["NMSE: lasso"] == 0.140
+    parts = decomposition(table)
+    l0, nmse = (levels_table(parts, measure).iloc[0] for measure in ("l0", "nmse"))
+    assert (l0["encoder"], l0["encoder, refitted"], l0["lasso, refitted"]) == (20.0, 19.0, 18.0)
+    assert (nmse["SAE"], nmse["encoder"], nmse["lasso"]) == ("topk", 0.098, 0.140)
 
 
 def test_readers_see_one_column_a_part() -> None:

@@ -14,6 +14,7 @@ from loca_sae.parameters import Parameters
 from loca_sae.plotting import provenance
 
 HEADINGS = {
+    "sae": "SAE",
     "architecture": "SAE",
     "sparsity": "k or L1 weight",
     "ista_steps": "ISTA steps",

@@ -84,9 +84,7 @@ def parts_table(parts: pd.DataFrame) -> pd.DataFrame:
     return parts[list(PART_HEADINGS)].rename(columns=PART_HEADINGS)
 
 
-def levels_table(parts: pd.DataFrame) -> pd.DataFrame:
-    """NMSE of each kind of code, and its L0 on all held-out tokens, under readable headings."""
-    shown = {"sae": "SAE"}
-    for measure, word in (("nmse", "NMSE"), ("l0", "L0")):
-        shown |= {f"{measure}_{level}": f"{word}: {kind}" for level, kind in LEVELS.items()}
-    return parts[list(shown)].rename(columns=shown)
+def levels_table(parts: pd.DataFrame, measure: str) -> pd.DataFrame:
+    """``measure`` ("nmse" or "l0", on all held-out tokens) of each SAE and kind of code."""
+    shown = {f"{measure}_{level}": kind for level, kind in LEVELS.items()}
+    return parts[["sae", *shown]].rename(columns={"sae": "SAE", **shown})

@@ -61,7 +61,7 @@ def figure_decomposition(parts: pd.DataFrame) -> Figure:
     height = 0.52 * len(parts) + 1.55
     with style():
         figure, (ax, numbers) = plt.subplots(
-            1, 2, figsize=(9.2, height), sharey=True, width_ratios=[1.8, 1]
+            1, 2, figsize=(8.6, height), sharey=True, width_ratios=[1.55, 1]
         )
         plot_decomposition(parts, ax)
         _numbers(parts, numbers)
@@ -69,7 +69,7 @@ def figure_decomposition(parts: pd.DataFrame) -> Figure:
         figure.subplots_adjust(top=1 - 0.8 / height, wspace=0.03)
         lines = [Line2D([], [], label=label, color=c, lw=2.2) for label, c in _line_labels()]
         marks = [Line2D([], [], label=_MARKS[level][3], **_mark(level)) for level in _MARKS]
-        figure.legend(handles=marks + lines, loc="upper left", ncol=4, columnspacing=1.2)
+        figure.legend(handles=marks + lines, loc="upper left", ncol=4, columnspacing=1.0)
         return figure
 
 

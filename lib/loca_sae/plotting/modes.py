@@ -45,6 +45,7 @@ def plot_modes(table: pd.DataFrame, measure: str, ax: Axes) -> Axes:
         ax.plot(pd.to_numeric(rows[measure]), y, markersize=4.5, label=kind, **look(rows.iloc[0]))
     rows_of_saes(ax, saes)
     ax.set_xlabel(LABELS[measure])
+    ax.locator_params(axis="x", nbins=4)
     return ax
 
 
@@ -62,7 +63,7 @@ def figure_modes(table: pd.DataFrame) -> Figure:
     """A panel a measure: what inference alone changes, at the same decoder and density."""
     height = 2 * (0.42 * table["sae"].nunique() + 0.55) + 0.9
     with style():
-        figure, axes = plt.subplots(2, 3, figsize=(9.2, height), sharey=True)
+        figure, axes = plt.subplots(2, 3, figsize=(8.6, height), sharey=True)
         for ax, measure in zip(axes.flat, MEASURES, strict=True):
             plot_modes(table, measure, ax)
         figure = finish(figure, table)
