@@ -11,6 +11,7 @@ set around the initialisation here and the batches bring their own.
 """
 
 import json
+import math
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -29,34 +30,14 @@ from tqdm import tqdm
 from loca_sae import architecture as _registers_loca  # noqa: F401
 from loca_sae import models, store
 from loca_sae.activations import Activations
+from loca_sae.recipes import WARM_UP, Recipe, saelens_fields
+from loca_sae.steering import L0Controller
+
+__all__ = ["Recipe", "Trained", "train"]
 
 CURVE_POINTS = 100
 RESUME_EVERY = 500
 _MODULES = ["loca_sae.training"]
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """Everything that determines an SAE, given the activations it is trained on.
-
-    architecture: SAELens's key ("standard", "topk", "batchtopk", ..., "loca").
-    sparsity: ``k`` of the TopK family; the l1 coefficient of "standard".
-    steps, batch_size: optimizer steps and activations a step.
-    lr: Adam's learning rate, after a linear warm-up over 5 % of the steps and before a linear
-        decay to zero over the last 20 %.
-    seed: of the initial weights and of the order of the activations.
-    group_sizes, group_ks: of "loca" only.
-    """
-
-    architecture: str
-    d_sae: int
-    sparsity: float
-    steps: int
-    batch_size: int = 256
-    lr: float = 1e-3
-    seed: int = 0
-    group_sizes: tuple[int, ...] = ()
-    group_ks: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -79,7 +60,8 @@ class Trained:
         return SAE.load_from_disk(self.path / "steps" / str(step), device=device).eval()
 
     def curve(self) -> pd.DataFrame:
-        """Columns step, tokens, mse (sum over d_in, mean over the batch), l0 (of the batch)."""
+        """Columns step, tokens, mse (sum over d_in, mean over the batch), l0 (of the batch),
+        coefficient (weight of the sparsity penalty in that step; nan where there is none)."""
         return pd.read_parquet(self.path / "curve.parquet")
 
 
@@ -132,13 +114,14 @@ def _training_sae(
     The mean direction of a residual stream holds much of its norm; a bias that starts there does
     not have to travel, and the encoder sees centred inputs from the first step.
     """
+    fields = saelens_fields(recipe)  # first: it refuses what SAELens would misread
     sae_class, config_class = get_sae_training_class(recipe.architecture)
     config = config_class(
         d_in=activations.d_in,
         d_sae=recipe.d_sae,
         device=device,
         metadata=_metadata(activations, recipe),
-        **_sparsity_fields(recipe),
+        **fields,
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(recipe.seed)
@@ -151,22 +134,6 @@ def _training_sae(
     return sae
 
 
-def _sparsity_fields(recipe: Recipe) -> dict[str, Any]:
-    if recipe.architecture == "standard":
-        return {
-            "l1_coefficient": recipe.sparsity,
-            "l1_warm_up_steps": max(1, recipe.steps // 20),
-        }
-    if recipe.architecture == "loca":
-        return {"group_sizes": list(recipe.group_sizes), "group_ks": list(recipe.group_ks)}
-    if recipe.architecture in ("topk", "batchtopk"):
-        return {"k": int(recipe.sparsity)}
-    raise ValueError(
-        f"architecture {recipe.architecture!r} has no recipe here; "
-        "use 'standard', 'topk', 'batchtopk' or 'loca'."
-    )
-
-
 def _metadata(activations: Activations, recipe: Recipe) -> SAEMetadata:
     stats = activations.stats
     return SAEMetadata(
@@ -175,6 +142,9 @@ def _metadata(activations: Activations, recipe: Recipe) -> SAEMetadata:
         hook_layer=stats["layer"],
         activation_scale=activations.scale,
         activations=activations.name,
+        # SAELens saves BatchTopK and Matryoshka SAEs as JumpReLU ones
+        trained_architecture=recipe.architecture,
+        target_l0=recipe.target_l0,
         training_seed=recipe.seed,
         training_steps=recipe.steps,
     )
@@ -182,13 +152,13 @@ def _metadata(activations: Activations, recipe: Recipe) -> SAEMetadata:
 
 @torch.no_grad()
 def _copy_weights(source: SAE[Any], target: TrainingSAE[Any]) -> None:
-    """Copy encoder, decoder and biases; shapes must agree."""
-    for name in ("W_enc", "b_enc", "W_dec", "b_dec"):
-        value, parameter = getattr(source, name), getattr(target, name)
-        if value.shape != parameter.shape:
+    """Copy every parameter of ``target`` from ``source``; names and shapes must agree."""
+    for name, parameter in target.named_parameters():
+        value = getattr(source, name, None)
+        shape = None if value is None else tuple(value.shape)
+        if shape != parameter.shape:
             raise ValueError(
-                f"initial {name} has shape {tuple(value.shape)}, "
-                f"the new SAE needs {tuple(parameter.shape)}."
+                f"initial {name} has shape {shape}, the new SAE needs {tuple(parameter.shape)}."
             )
         parameter.copy_(value)
 
@@ -201,7 +171,7 @@ def _trainer(
         train_batch_size_samples=recipe.batch_size,
         lr=recipe.lr,
         lr_end=0.0,  # None fails an assertion in the trainer
-        lr_warm_up_steps=recipe.steps // 20,
+        lr_warm_up_steps=recipe.steps // WARM_UP,
         lr_decay_steps=recipe.steps // 5,
         device=str(sae.device),
         # the default of 1000 steps would never declare a latent dead in a short run,
@@ -222,7 +192,10 @@ def _fit(
     """Run the optimizer steps that are still missing in ``folder`` and write the artifact."""
     batches = activations.batches(recipe.batch_size, seed=recipe.seed)
     trainer = _trainer(sae, recipe, batches)
-    curve = _resume(folder / "resume", trainer, batches)
+    controller = None
+    if recipe.target_l0 is not None:
+        controller = L0Controller(recipe.target_l0, recipe.sparsity, recipe.steps)
+    curve = _resume(folder / "resume", trainer, controller, batches)
     every = max(1, recipe.steps // CURVE_POINTS)
     progress = tqdm(
         total=recipe.steps, initial=trainer.n_training_steps, desc=recipe.architecture, unit="step"
@@ -231,54 +204,73 @@ def _fit(
         sae.save_inference_model(folder / "steps" / "0")
     while trainer.n_training_steps < recipe.steps:
         trainer.maybe_reset_sparsity()
-        output = trainer.step(next(batches))
-        trainer.n_training_steps += 1
+        point = _step(trainer, controller, next(batches))
         step = trainer.n_training_steps
         if step % every == 0 or step in (1, recipe.steps):
-            curve.append(_curve_point(step, recipe, output.losses["mse_loss"], output.feature_acts))
+            curve.append(point)
         if step == recipe.steps:
             trainer.set_final_sae_metadata()
         if step in checkpoints:
             sae.save_inference_model(folder / "steps" / str(step))
         if step % RESUME_EVERY == 0:
-            _save_resume(folder / "resume", trainer, curve)
+            _save_resume(folder / "resume", trainer, controller, curve)
         progress.update()
     progress.close()
     pd.DataFrame(curve).to_parquet(folder / "curve.parquet", index=False)
     shutil.rmtree(folder / "resume", ignore_errors=True)
 
 
-def _curve_point(
-    step: int, recipe: Recipe, mse: torch.Tensor, feature_acts: torch.Tensor
+def _step(
+    trainer: SAETrainer[Any, Any], controller: L0Controller | None, batch: torch.Tensor
 ) -> dict[str, float]:
+    """One optimizer step and what it did: a row of the curve."""
+    coefficient = max(trainer.get_coefficients().values(), default=math.nan)
+    output = trainer.step(batch)
+    trainer.n_training_steps += 1
+    l0 = float((output.feature_acts.detach() > 0).sum(-1).float().mean())
+    if controller is not None:
+        controller.steer(trainer.coefficient_schedulers, l0)
     return {
-        "step": step,
-        "tokens": step * recipe.batch_size,
-        "mse": float(mse.detach()),
-        "l0": float((feature_acts.detach() > 0).sum(-1).float().mean()),
+        "step": trainer.n_training_steps,
+        "tokens": trainer.n_training_samples,
+        "mse": float(output.losses["mse_loss"].detach()),
+        "l0": l0,
+        "coefficient": coefficient,
     }
 
 
 def _save_resume(
-    folder: Path, trainer: SAETrainer[Any, Any], curve: list[dict[str, float]]
+    folder: Path,
+    trainer: SAETrainer[Any, Any],
+    controller: L0Controller | None,
+    curve: list[dict[str, float]],
 ) -> None:
-    """Write weights, optimizer state and curve, then swap them in: a kill leaves the older one."""
+    """Write weights, states and curve, then swap them in: a kill leaves the older one."""
     fresh = folder.with_name("resume.new")
     shutil.rmtree(fresh, ignore_errors=True)
     trainer.save_checkpoint("trainer", base_path=fresh)
+    if controller is not None:
+        (fresh / "controller.json").write_text(json.dumps(controller.state()))
     (fresh / "curve.json").write_text(json.dumps(curve))
     shutil.rmtree(folder, ignore_errors=True)
     fresh.rename(folder)
 
 
 def _resume(
-    folder: Path, trainer: SAETrainer[Any, Any], batches: Iterator[torch.Tensor]
+    folder: Path,
+    trainer: SAETrainer[Any, Any],
+    controller: L0Controller | None,
+    batches: Iterator[torch.Tensor],
 ) -> list[dict[str, float]]:
     """Bring the trainer to where a killed run last saved it; [] when there is nothing to resume."""
     if not (folder / "curve.json").exists():
         return []
     trainer.sae.load_weights_from_checkpoint(folder / "trainer")
     trainer.load_trainer_state(folder / "trainer")
+    if controller is not None:
+        controller.restore(
+            json.loads((folder / "controller.json").read_text()), trainer.coefficient_schedulers
+        )
     for _ in range(trainer.n_training_steps):
         next(batches)  # the same order of batches as the undisturbed run
     curve: list[dict[str, float]] = json.loads((folder / "curve.json").read_text())

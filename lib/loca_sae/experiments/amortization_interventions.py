@@ -33,7 +33,7 @@ def run(p: AmortizationInterventions) -> pd.DataFrame:
 def compared_saes(p: LocaParameters, data: Data) -> list[Trained]:
     """Standard, TopK, and the LocA-SAE that was trained from that TopK."""
     return [
-        sae(p, data, "standard", p.l1_coefficient),
+        sae(p, data, "standard"),
         sae(p, data, "topk", p.k),
         loca_sae(p, data).trained,
     ]

@@ -11,7 +11,6 @@ from loca_sae.parameters.base import Parameters, Positive
 class LocaParameters(Parameters):
     """What the notebooks that train a LocA-SAE need besides."""
 
-    l1_coefficient: float = Field(2.0, gt=0, description="L1 weight of the Standard SAE")
     group_ks: list[Positive] = Field(
         [6, 5, 4, 3, 3, 2, 2, 1], min_length=1, description="LocA: budgets, high-AVar group first"
     )
