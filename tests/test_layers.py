@@ -21,7 +21,7 @@ LAYERS = [
     *["data", "hub_text", "documents", "corpus"],
     *["harvesting", "text_activations", "activations", "precision"],
     *["names", "architecture"],
-    *["recipes", "steering", "training", "loca_training"],
+    *["recipes", "steering", "resuming", "training", "loca_training"],
     *["protocols", "inference"],
     *["tpp", "interventions"],
     "parameters",

@@ -28,7 +28,7 @@ from sae_lens.saes.sae import SAEMetadata
 from tqdm import tqdm
 
 from loca_sae import architecture as _registers_loca  # noqa: F401
-from loca_sae import models, store
+from loca_sae import models, resuming, store
 from loca_sae.activations import Activations
 from loca_sae.recipes import WARM_UP, Recipe, saelens_fields
 from loca_sae.steering import L0Controller
@@ -195,7 +195,7 @@ def _fit(
     controller = None
     if recipe.target_l0 is not None:
         controller = L0Controller(recipe.target_l0, recipe.sparsity, recipe.steps)
-    curve = _resume(folder / "resume", trainer, controller, batches)
+    curve = resuming.load(folder / "resume", trainer, controller, batches)
     every = max(1, recipe.steps // CURVE_POINTS)
     progress = tqdm(
         total=recipe.steps, initial=trainer.n_training_steps, desc=recipe.architecture, unit="step"
@@ -213,7 +213,7 @@ def _fit(
         if step in checkpoints:
             sae.save_inference_model(folder / "steps" / str(step))
         if step % RESUME_EVERY == 0:
-            _save_resume(folder / "resume", trainer, controller, curve)
+            resuming.save(folder / "resume", trainer, controller, curve)
         progress.update()
     progress.close()
     pd.DataFrame(curve).to_parquet(folder / "curve.parquet", index=False)
@@ -237,41 +237,3 @@ def _step(
         "l0": l0,
         "coefficient": coefficient,
     }
-
-
-def _save_resume(
-    folder: Path,
-    trainer: SAETrainer[Any, Any],
-    controller: L0Controller | None,
-    curve: list[dict[str, float]],
-) -> None:
-    """Write weights, states and curve, then swap them in: a kill leaves the older one."""
-    fresh = folder.with_name("resume.new")
-    shutil.rmtree(fresh, ignore_errors=True)
-    trainer.save_checkpoint("trainer", base_path=fresh)
-    if controller is not None:
-        (fresh / "controller.json").write_text(json.dumps(controller.state()))
-    (fresh / "curve.json").write_text(json.dumps(curve))
-    shutil.rmtree(folder, ignore_errors=True)
-    fresh.rename(folder)
-
-
-def _resume(
-    folder: Path,
-    trainer: SAETrainer[Any, Any],
-    controller: L0Controller | None,
-    batches: Iterator[torch.Tensor],
-) -> list[dict[str, float]]:
-    """Bring the trainer to where a killed run last saved it; [] when there is nothing to resume."""
-    if not (folder / "curve.json").exists():
-        return []
-    trainer.sae.load_weights_from_checkpoint(folder / "trainer")
-    trainer.load_trainer_state(folder / "trainer")
-    if controller is not None:
-        controller.restore(
-            json.loads((folder / "controller.json").read_text()), trainer.coefficient_schedulers
-        )
-    for _ in range(trainer.n_training_steps):
-        next(batches)  # the same order of batches as the undisturbed run
-    curve: list[dict[str, float]] = json.loads((folder / "curve.json").read_text())
-    return curve
