@@ -23,7 +23,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export OMP_WAIT_POLICY ?= PASSIVE
 
 .DEFAULT_GOAL := help
-.PHONY: help env book site notebooks test check serve clean
+.PHONY: help env book site notebooks test check bench serve clean
 
 help: ## list these targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,6 +53,9 @@ check: env ## lint, types, import order
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(RUN) -m pytest -q tests/test_layers.py
+
+bench: env ## time the exact solver beside other solvers (about 10 minutes; BENCH_FRESH=1 measures anew)
+	$(RUN) -m benchmarks
 
 serve: env ## serve the built site on this computer only (PORT=8000)
 	@test -f _build/html/index.html || { echo "There is no site yet: run 'make book' or 'make site' first." >&2; exit 1; }
