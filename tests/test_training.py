@@ -79,6 +79,7 @@ def test_each_architecture_learns_saves_and_loads_to_the_codes_it_had(
         assert torch.allclose(loaded.W_dec.norm(dim=-1), torch.ones(recipe.d_sae), atol=1e-5)
         torch.testing.assert_close(loaded.W_dec, (sae.W_dec / norms[:, None]).detach())
     if batched:  # a threshold in place of a budget shared by the batch: codes agree where both fire
+        assert float((codes > 0).sum(1).float().mean()) == pytest.approx(3.0, rel=0.15)
         both = (own > 0) & (codes > 0)
         assert both.sum() > 0.8 * (own > 0).sum()
         torch.testing.assert_close(codes[both], own[both], rtol=1e-4, atol=1e-4)

@@ -102,6 +102,9 @@ def saelens_fields(recipe: Recipe) -> dict[str, Any]:
     """
     check(recipe)
     k, warm_up = int(recipe.sparsity), max(1, recipe.steps // WARM_UP)
+    # SAELens keeps the threshold that stands for the batch's budget at inference as a running mean
+    # that starts at zero; its rate of 0.01 leaves it too low after fewer than about 500 steps
+    budget = {"k": k, "topk_threshold_lr": max(0.01, min(1.0, 10 / recipe.steps))}
     penalty = {"l1_coefficient": recipe.sparsity, "l1_warm_up_steps": warm_up}
     fields: dict[str, dict[str, Any]] = {
         "standard": penalty,
@@ -112,9 +115,9 @@ def saelens_fields(recipe: Recipe) -> dict[str, Any]:
             **JUMPRELU,
         },
         "topk": {"k": k},
-        "batchtopk": {"k": k},
+        "batchtopk": budget,
         "matryoshka_batchtopk": {
-            "k": k,
+            **budget,
             "matryoshka_widths": matryoshka_widths(recipe.d_sae),
         },
         "matching_pursuit": {
