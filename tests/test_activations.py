@@ -134,6 +134,28 @@ def test_the_evaluation_split_is_other_text_under_the_training_scale(
     torch.testing.assert_close(own.rows([0, 5]) * train.scale / own.scale, held_out.rows([0, 5]))
 
 
+def test_a_harvest_that_masks_nothing_holds_position_0_and_massive_tokens_in_place(
+    massive: Path, story: str, own_store: Path
+) -> None:
+    arguments: dict[str, Any] = {"corpus": story, "tokens": 250, "context": CONTEXT}
+    masked = harvest(str(massive), LAYER, **arguments)
+    found = harvest(str(massive), LAYER, **arguments, scale=masked.scale, keep_all=True)
+    contexts = corpus.contexts(models.tokenizer(str(massive)), story, "train", 250, CONTEXT, 0)
+    hidden = hidden_states(massive, contexts.tokens, LAYER).reshape(-1, 16)
+
+    assert found.n == found.stats["kept"] == 8 * CONTEXT
+    torch.testing.assert_close(
+        found.rows(range(found.n)), hidden * masked.scale, rtol=1e-4, atol=1e-5
+    )
+    assert found.positions.tolist() == list(range(CONTEXT)) * 8
+    assert found.tokens.tolist() == contexts.tokens.flatten().tolist()
+    assert found.documents.tolist() == contexts.document.flatten().tolist()
+    counts = {"first_masked": 0, "massive_masked": 0, "first_kept": 8}
+    assert {name: found.stats[name] for name in counts} == counts
+    assert found.stats["massive_kept"] >= masked.stats["massive_masked"] > 0
+    assert found.scale == masked.scale and found.path != masked.path
+
+
 def test_a_finished_harvest_needs_no_model(
     tiny_llama: Path, story: str, own_store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -189,6 +211,7 @@ def test_activations_that_are_not_finite_are_refused_and_the_context_named(
         ({"context": 1}, "context is 1"),
         ({"massive_multiple": 1.0}, "massive_multiple is 1.0"),
         ({"scale": 0.0}, "scale is 0.0"),
+        ({"keep_all": True}, "no scale follows; give a training split's"),
         ({"tokens": 10**7}, "too few tokens"),
     ],
 )

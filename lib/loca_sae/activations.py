@@ -3,7 +3,7 @@
 What is kept. Position 0 of each context is always masked: it carries the model's attention sink,
 with a norm about a hundred times that of other tokens. A token elsewhere is masked too if its norm
 exceeds ``massive_multiple`` (10) times the median norm of the tokens that are not first. Both are
-counted in ``stats``.
+counted in ``stats``. ``keep_all`` masks neither, for protocols that read every position.
 
 Scale. Stored rows are the model's own values; whatever is read through `Activations` is multiplied
 by ``scale`` = sqrt(d_in) / mean norm of the kept rows, so that the mean norm becomes sqrt(d_in)
@@ -45,7 +45,9 @@ class Activations:
     scale: factor on the stored rows.
     stats: counts and norms before scaling: model, layer, corpus, split, tokens (read by the
         model), kept, first_masked, massive_masked, massive_multiple, median_norm, mean_norm (of
-        kept rows), scale (of this split itself), autocast, seconds, blocks, resumed_blocks.
+        kept rows), scale (of this split itself), autocast, seconds, blocks, resumed_blocks. Of a
+        harvest with keep_all also first_kept and massive_kept (by norm alone, so most first
+        positions count there too); its mean_norm and scale are those of the other rows.
     """
 
     def __init__(self, folder: Path, scale: float | None = None) -> None:
@@ -59,12 +61,17 @@ class Activations:
         self._rows = np.load(folder / harvesting.ROWS, mmap_mode="r")
         norms = np.load(folder / harvesting.NORMS)
         limit = self.stats["massive_multiple"] * self.stats["median_norm"]
-        self._kept = np.flatnonzero(norms <= limit)
+        kept = norms <= (np.inf if self.stats.get("keep_all") else limit)
+        self._kept = np.flatnonzero(kept)
         self.n = len(self._kept)
         self.d_in = int(self._rows.shape[1])
 
     def __repr__(self) -> str:
         return f"Activations({self.name}: {self.n} rows of {self.d_in}, scale {self.scale:.4g})"
+
+    def at_scale(self, scale: float) -> Activations:
+        """The same rows in other units: ``scale`` times the model's own values."""
+        return Activations(self.path, scale)
 
     def rows(self, index: torch.Tensor | np.ndarray | Sequence[int]) -> torch.Tensor:
         """Rows [m, d_in] at the given places (0 to n - 1) among the kept ones, scaled float32."""
@@ -109,7 +116,7 @@ class Activations:
 
     @property
     def positions(self) -> torch.Tensor:
-        """Position in its context of each kept row, [n] int64, at least 1."""
+        """Position in its context of each kept row, [n] int64; at least 1 without keep_all."""
         import torch
 
         return torch.from_numpy(self._places[self._kept] % self.stats["context"])
@@ -127,7 +134,7 @@ class Activations:
     def _places(self) -> np.ndarray:
         """Where each stored row stands in the flattened contexts."""
         contexts = harvesting.load_contexts(self.path / harvesting.CONTEXTS)
-        return np.flatnonzero(harvesting.not_first(contexts))
+        return np.flatnonzero(_stored(contexts, bool(self.stats.get("keep_all"))))
 
 
 def harvest(
@@ -144,6 +151,7 @@ def harvest(
     device: str = "cpu",
     scale: float | None = None,
     massive_multiple: float = MASSIVE_MULTIPLE,
+    keep_all: bool = False,
 ) -> Activations:
     """Activations after block ``layer`` of the model named ``model``, from the store or computed.
 
@@ -152,6 +160,8 @@ def harvest(
     batch_size: contexts in a forward pass; also the block after which a killed harvest resumes.
     autocast: matrix products in bfloat16; `precision.bf16_effect` says what that does.
     scale: the training split's scale for an evaluation split; None computes it.
+    keep_all: mask nothing, neither position 0 nor massive tokens. It then needs the scale of a
+        training split, since one massive token swamps the mean norm.
     The model is loaded only if rows are missing. Raises ValueError for impossible arguments or
     activations that are not finite, ModelUnavailable for the model.
     """
@@ -162,6 +172,8 @@ def harvest(
         raise ValueError(f"context is {context}; position 0 is masked, so it must be at least 2.")
     if not massive_multiple > 1:
         raise ValueError(f"massive_multiple is {massive_multiple}; expected a number above 1.")
+    if keep_all and scale is None:
+        raise ValueError("keep_all masks nothing, so no scale follows; give a training split's.")
     parameters = {
         "model": models.identity(model),
         "layer": layer,
@@ -174,11 +186,12 @@ def harvest(
         "autocast": autocast,
         "device": device.partition(":")[0],
         "massive_multiple": massive_multiple,
+        **({"keep_all": True} if keep_all else {}),  # the others keep their names in the store
     }
 
     def build(folder: Path) -> None:
         contexts = harvesting.corpus_contexts(folder, model, corpus, split, tokens, context, seed)
-        keep = harvesting.not_first(contexts)
+        keep = _stored(contexts, keep_all)
         run = harvesting.write_rows(
             folder,
             model,
@@ -197,11 +210,22 @@ def harvest(
             **harvesting.summarize(folder, d_in, massive_multiple),
             **run,
         }
+        if keep_all:
+            kept = {"first_kept": len(keep), "massive_kept": stats["massive_masked"]}
+            stats |= {"kept": stats["rows"], "first_masked": 0, "massive_masked": 0, **kept}
         harvesting.write_json(folder / harvesting.STATS, stats)
 
     label = f"{Path(model).name}-{layer}-{split}-{tokens}"
     artifact = store.artifact("activations", parameters, build, modules=_MODULES, name=label)
     return Activations(artifact.path, scale)
+
+
+def _stored(contexts: corpora.Contexts, keep_all: bool) -> np.ndarray:
+    """Bool [n, context]: the tokens whose activations a harvest writes."""
+    if not keep_all:
+        return harvesting.not_first(contexts)
+    width = contexts.tokens.shape[1]
+    return np.asarray(np.arange(width) < np.asarray(contexts.length)[:, None])
 
 
 def _positive(name: str, value: int) -> None:
