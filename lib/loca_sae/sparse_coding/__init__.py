@@ -1,4 +1,4 @@
-"""Non-negative sparse coding on a fixed dictionary: solvers, certificate, calibration.
+"""Non-negative sparse coding on a fixed dictionary: solvers, certificate, calibration, k-sparse.
 
 Throughout, per sample and with the sum over d_in (no mean):
 
@@ -19,6 +19,8 @@ from loca_sae.sparse_coding.certificate import (
 from loca_sae.sparse_coding.dictionary import lipschitz
 from loca_sae.sparse_coding.exact import Solution, solve
 from loca_sae.sparse_coding.first_order import fista, ista
+from loca_sae.sparse_coding.k_sparse import omp
+from loca_sae.sparse_coding.refitting import refit
 
 __all__ = [
     "Calibration",
@@ -30,6 +32,8 @@ __all__ = [
     "lambda_max",
     "lipschitz",
     "objective",
+    "omp",
+    "refit",
     "soft_threshold_nonneg",
     "solve",
 ]

@@ -53,7 +53,7 @@ def descend(given: checks.Problem, z: torch.Tensor, tol: float, max_sweeps: int)
     for start in range(0, len(z), rows):
         chunk = slice(start, start + rows)
         x = given.x[chunk]
-        q = _correlations(x, given.W_dec)
+        q = correlations(x, given.W_dec)
         arrays = (q, z[chunk].numpy(), x.numpy())
         results = [part[chunk].numpy() for part in outcome]
 
@@ -70,7 +70,8 @@ def descend(given: checks.Problem, z: torch.Tensor, tol: float, max_sweeps: int)
     return outcome
 
 
-def _correlations(x: torch.Tensor, W_dec: torch.Tensor) -> np.ndarray:
+def correlations(x: torch.Tensor, W_dec: torch.Tensor) -> np.ndarray:
+    """x W_dec^T [n, d_sae] of tensors on the CPU; ValueError where it overflows."""
     q = x @ W_dec.T
     if not checks.all_finite(q):
         raise ValueError(

@@ -55,6 +55,13 @@ def gram(W_dec: torch.Tensor) -> torch.Tensor:
     return _gram(W_dec) if gram_bytes(W_dec) <= _KEPT_LIMIT else W_dec @ W_dec.T
 
 
+def norms(W_dec: torch.Tensor) -> torch.Tensor:
+    """||W_dec_j|| of each atom [d_sae], in float64."""
+    if W_dec.device.type == "mps":
+        W_dec = W_dec.cpu()
+    return torch.linalg.vector_norm(W_dec, dim=1, dtype=torch.float64)
+
+
 def gram_bytes(W_dec: torch.Tensor) -> int:
     """Size of that matrix."""
     return W_dec.shape[0] ** 2 * W_dec.element_size()
