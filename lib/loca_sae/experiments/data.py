@@ -50,8 +50,13 @@ def load(p: Parameters) -> Data:
     return Data(train, heldout, concepts)
 
 
-def harvest(p: Parameters, split: str, tokens: int, scale: float | None) -> Activations:
-    """One split of the corpus; the held-out split takes the scale of the training split."""
+def harvest(
+    p: Parameters, split: str, tokens: int, scale: float | None, keep_all: bool = False
+) -> Activations:
+    """One split of the corpus; the held-out split takes the scale of the training split.
+
+    keep_all: mask neither position 0 nor massive tokens.
+    """
     return activations.harvest(
         p.model,
         p.layer,
@@ -63,6 +68,7 @@ def harvest(p: Parameters, split: str, tokens: int, scale: float | None) -> Acti
         autocast=p.autocast,
         device=p.device,
         scale=scale,
+        keep_all=keep_all,
     )
 
 
