@@ -15,6 +15,8 @@ import nbformat
 import pytest
 import yaml
 
+from tools import profiles, variants
+
 ROOT = Path(__file__).resolve().parents[1]
 BOOK = ROOT / "book"
 SITE = ROOT / "_build" / "html"
@@ -109,15 +111,16 @@ def test_every_figure_of_a_notebook_has_caption_label_and_alt_text() -> None:
 
 def toc_entries() -> list[str]:
     toc = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))
-    chapters = [chapter["file"] for part in toc["parts"] for chapter in part["chapters"]]
-    return [toc["root"], *chapters]
+    chapters = [chapter for part in toc["parts"] for chapter in part["chapters"]]
+    pages = [page for chapter in chapters for page in (chapter, *chapter.get("sections", []))]
+    return [toc["root"], *(page["file"] for page in pages)]
 
 
 def test_every_entry_of_the_table_of_contents_exists() -> None:
     found = {f"book/{path.stem}" for kind in ("*.md", "*.ipynb") for path in BOOK.glob(kind)}
     missing = [entry for entry in toc_entries() if entry not in found]
     notebooks = [e for e in toc_entries() if re.match(r"book/\d\d_", e)]
-    assert len(notebooks) == 5
+    assert len([name for name in notebooks if profiles.VARIANT not in name]) == 5
     if missing == notebooks:
         pytest.skip("no notebook has been executed for the book yet: run `make book`.")
     assert not missing
@@ -127,6 +130,26 @@ def test_every_page_of_the_book_is_in_the_table_of_contents() -> None:
     listed = set(toc_entries())
     pages = [*BOOK.glob("*.md"), *BOOK.glob("*.ipynb")]
     assert [p.name for p in pages if f"book/{p.stem}" not in listed] == []
+
+
+def test_a_variants_page_is_a_section_of_its_notebooks_chapter() -> None:
+    """So that chapter n stays notebook 0n."""
+    toc = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))
+    chapters = [chapter for part in toc["parts"] for chapter in part["chapters"]]
+    assert not [c["file"] for c in chapters if profiles.VARIANT in c["file"]]
+    known = {f"book/{run}" for run in profiles.load("laptop", ROOT / "notebooks")}
+    for chapter in chapters:
+        for section in chapter.get("sections", []):
+            assert profiles.split(section["file"])[0] == chapter["file"]
+            assert section["file"] in known, "make book would not execute it"
+
+
+def test_no_two_notebook_pages_share_a_label_or_a_title() -> None:
+    pages = [nbformat.read(path, as_version=4) for path in sorted(BOOK.glob("*.ipynb"))]
+    labels = [label for page in pages for label in variants.labels(page)]
+    titles = [variants.title(page) for page in pages]
+    assert sorted(set(labels)) == sorted(labels)
+    assert sorted(set(titles)) == sorted(titles)
 
 
 def bibliography_keys() -> list[str]:

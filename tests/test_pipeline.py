@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from tools import ancestry, provenance
+from tools.book import publish
 
 ROOT = Path(__file__).resolve().parent.parent
 CODE = """
@@ -110,6 +111,53 @@ def test_a_book_is_computed_once_and_again_only_where_it_changed(clone: Path) ->
         "01_first: {k: 3}\n02_second: {k: 2}"
     )
     assert book(clone) == ["01_first"]
+
+
+def rows_of(clone: Path) -> list[tuple[str, str]]:
+    with (clone / "book" / "benchmarks.csv").open() as stream:
+        return [(row["notebook"], row["profile"]) for row in csv.DictReader(stream)]
+
+
+def test_a_variant_is_executed_after_its_notebook_and_has_its_page_and_row(clone: Path) -> None:
+    profile = clone / "notebooks" / "profiles" / "laptop.yaml"
+    profile.write_text("02_second: {k: 2}\n01_first--two-b: {k: 4}\n01_first: {k: 3}\n")
+    assert book(clone) == ["01_first", "01_first", "02_second"]
+    shown = {
+        path.stem: nbformat.read(path, as_version=4).cells[-1].outputs[0].text
+        for path in sorted((clone / "book").glob("*.ipynb"))
+    }
+    assert shown == {"01_first": "3 1\n", "01_first--two-b": "4 1\n", "02_second": "2 1\n"}
+    runs = ["01_first", "01_first--two-b", "02_second"]
+    assert rows_of(clone) == [(run, "laptop") for run in runs]
+
+    # its own parameters are its own reason to run again
+    profile.write_text("02_second: {k: 2}\n01_first--two-b: {k: 5}\n01_first: {k: 3}\n")
+    assert book(clone) == ["01_first"]
+    assert '"5 1\\n"' in (clone / "book" / "01_first--two-b.ipynb").read_text()
+
+
+def test_publishing_a_profile_without_a_variant_keeps_the_variants_page_and_row(
+    clone: Path,
+) -> None:
+    executed = clone / "_build" / "executed" / "laptop"
+    executed.mkdir(parents=True)
+    for name in ("01_first", "02_second"):
+        (executed / f"{name}.ipynb").write_text("new")
+        (executed / f"{name}.benchmark.tsv").write_text("s\tmax_rss\n60\t100\n")
+    (clone / "book" / "01_first--big.ipynb").write_text("old")
+    benchmarks = clone / "book" / "benchmarks.csv"
+    benchmarks.write_text(
+        "notebook,profile,minutes,peak memory (MiB)\n00_gone,full,1.0,1\n01_first,full,1.0,1\n"
+        "01_first--big,full,7.0,1\n02_second--gone,full,1.0,1\n"
+    )
+    publish("laptop", clone)
+    assert (clone / "book" / "01_first--big.ipynb").read_text() == "old"
+    assert (clone / "book" / "01_first.ipynb").read_text() == "new"
+    assert benchmarks.read_text().splitlines()[1:] == [
+        "01_first,laptop,1.0,100",
+        "01_first--big,full,7.0,1",
+        "02_second,laptop,1.0,100",
+    ]
 
 
 def test_a_killed_run_ends_wholly_and_is_taken_up_again(clone: Path) -> None:

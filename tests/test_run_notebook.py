@@ -65,6 +65,30 @@ def test_executing_twice_gives_the_same_file(repository: Path) -> None:
     ]
 
 
+def test_a_variant_runs_its_notebook_with_its_own_parameters_and_says_so_in_its_title(
+    repository: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = repository / "notebooks" / "01_first.ipynb"
+    save_notebook(source, "print(k)")
+    made = nbformat.read(source, as_version=4)
+    made.cells.insert(0, nbformat.v4.new_markdown_cell("# First"))
+    nbformat.write(made, source)
+    profile = repository / "notebooks" / "profiles" / "laptop.yaml"
+    profile.write_text("common: {k: 5}\n01_first--big: {k: 9}\n")
+    output = repository / "out" / "01_first--big.ipynb"
+    arguments = ["execute", "01_first--big", "--profile", "laptop", "--output", str(output)]
+    assert run_notebook.main(arguments, repository) == 0
+    assert "01_first--big: done" in capsys.readouterr().err
+    page = nbformat.read(output, as_version=4)
+    assert page.cells[0].source == "# First (big)"
+    assert page.metadata["loca_sae"] == {"profile": "laptop", "variant": "big"}
+    assert page.cells[-1].outputs[0].text == "9\n"
+    assert sorted(path.name for path in output.parent.iterdir()) == [
+        "01_first--big.ipynb",
+        "01_first--big.log",
+    ]
+
+
 def test_refreshing_keeps_defaults_and_injects_no_cell(repository: Path) -> None:
     path = repository / "notebooks" / "01_first.ipynb"
     save_notebook(path, "print(k)")
@@ -103,6 +127,12 @@ def test_unknown_names_are_refused_with_the_known_ones(
     arguments = ["execute", "01_first", "--profile", "lap", "--output", "x.ipynb"]
     assert run_notebook.main(arguments, repository) == 2
     assert "the profiles are: laptop" in capsys.readouterr().err
+    arguments = ["execute", "01_first--big", "--profile", "laptop", "--output", "x.ipynb"]
+    assert run_notebook.main(arguments, repository) == 2
+    said = capsys.readouterr().err
+    assert "no run '01_first--big' in the profile 'laptop'; the runs are: 01_first." in said
+    assert run_notebook.main(["refresh", "01_first--big"], repository) == 2
+    assert "the notebooks are: 01_first" in capsys.readouterr().err
 
 
 def test_a_runner_whose_supervisor_is_gone_stops_and_writes_nothing(repository: Path) -> None:

@@ -24,6 +24,7 @@ from pathlib import Path
 from tools import ancestry, profiles
 
 BENCHMARKS = Path("book", "benchmarks.csv")
+_COLUMNS = ["notebook", "profile", "minutes", "peak memory (MiB)"]
 # the runner says how far it is; of Snakemake only errors and the end are of interest
 _QUIET = ["--quiet", "host", "progress", "reason", "rules"]
 
@@ -89,20 +90,44 @@ def _cores() -> str:
 
 
 def publish(profile: str, root: Path) -> None:
-    """Copy the executed notebooks and their time and memory into book/, where bytes differ."""
+    """Copy the executed notebooks and their time and memory into book/, where bytes differ.
+
+    _toc.yml lists the pages of variants whichever profile is published. So the page of a variant
+    that this profile does not have stays as it is, from the profile that made it, with its row.
+    """
     executed = root / "_build" / "executed" / profile
-    names = profiles.notebook_names(root / "notebooks")
-    for name in names:
-        _copy_if_different(executed / f"{name}.ipynb", root / "book" / f"{name}.ipynb")
-    rows = [_benchmark(executed / f"{name}.benchmark.tsv") for name in names]
+    runs = list(profiles.load(profile, root / "notebooks"))
+    for run in runs:
+        _copy_if_different(executed / f"{run}.ipynb", root / "book" / f"{run}.ipynb")
     path = root / BENCHMARKS
+    rows = [_row(run, profile, executed / f"{run}.benchmark.tsv") for run in runs]
+    rows += [row for row in _old_rows(path) if row[0] not in runs]
+    # stable: a notebook's rows stay together, its plain run first
+    rows.sort(key=lambda row: profiles.split(row[0])[0])
     partial = path.with_name(path.name + ".partial")
     with partial.open("w", encoding="utf-8", newline="") as stream:
         writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow(["notebook", "profile", "minutes", "peak memory (MiB)"])
-        for name, (seconds, mebibytes) in zip(names, rows, strict=True):
-            writer.writerow([name, profile, f"{seconds / 60:.1f}", f"{mebibytes:.0f}"])
+        writer.writerow(_COLUMNS)
+        writer.writerows(rows)
     os.replace(partial, path)
+
+
+def _old_rows(path: Path) -> list[list[str]]:
+    """The rows of variants whose page is still in the book."""
+    if not path.exists():
+        return []
+    with path.open(encoding="utf-8", newline="") as stream:
+        rows = [row for row in list(csv.reader(stream))[1:] if len(row) == len(_COLUMNS)]
+    return [
+        row
+        for row in rows
+        if profiles.split(row[0])[1] is not None and (path.parent / f"{row[0]}.ipynb").exists()
+    ]
+
+
+def _row(run: str, profile: str, measured: Path) -> list[str]:
+    seconds, mebibytes = _benchmark(measured)
+    return [run, profile, f"{seconds / 60:.1f}", f"{mebibytes:.0f}"]
 
 
 def _benchmark(path: Path) -> tuple[float, float]:

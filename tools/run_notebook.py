@@ -1,11 +1,12 @@
 """Execute notebooks by papermill and leave tidy files.
 
-    python -m tools.run_notebook execute NAME --profile laptop --output FILE [--log FILE]
+    python -m tools.run_notebook execute RUN --profile laptop --output FILE [--log FILE]
     python -m tools.run_notebook refresh [NAME ...]
 
-`execute` runs one notebook with a profile's parameters; the Snakefile calls it. `refresh` runs
-the sources with their own (smoke) parameters and keeps the outputs in them, without a cell of
-injected parameters: these are the outputs that `pytest --nbval` compares with.
+`execute` runs one notebook with the parameters that a profile gives a run, named as the notebook
+or, for a variant, NOTEBOOK--VARIANT; the Snakefile calls it. `refresh` runs the sources with their
+own (smoke) parameters and keeps the outputs in them, without a cell of injected parameters: these
+are the outputs that `pytest --nbval` compares with.
 
 A notebook is written whole or not at all. When a cell fails, the notebook up to there is kept
 under _build for inspection, the message says where, and the exit code is 1.
@@ -22,7 +23,7 @@ from typing import Any
 import nbformat
 from nbformat import NotebookNode
 
-from tools import ancestry, profiles
+from tools import ancestry, profiles, variants
 from tools.kernel import LOG_VARIABLE
 from tools.tidy import tidy, write
 
@@ -38,8 +39,9 @@ _ENVIRONMENT = {
 
 @dataclass(frozen=True)
 class Job:
-    """One notebook to execute: from where, with what, to where."""
+    """One run of a notebook: its name, from where, with what, to where."""
 
+    name: str
     source: Path
     output: Path
     failed: Path
@@ -68,7 +70,7 @@ def main(arguments: list[str] | None = None, root: Path | None = None) -> int:
 
 def run(job: Job, root: Path) -> bool:
     """Execute one notebook; says on stderr how far it is and how it ended."""
-    name = job.source.stem
+    name = job.name
     started = time.monotonic()
     partial = job.failed.with_name(f"{name}.partial.ipynb")
     for path in (partial, job.log):
@@ -76,7 +78,7 @@ def run(job: Job, root: Path) -> bool:
         path.unlink(missing_ok=True)
     error = _execute(job, partial)
     notebook = nbformat.read(partial, as_version=4) if partial.exists() else None
-    warnings = tidy(notebook, root, job.profile) if notebook else []
+    warnings = _tidy(job, notebook, root) if notebook else []
     _append_log(job, error, warnings)
     partial.unlink(missing_ok=True)
     if error is not None or notebook is None:
@@ -88,6 +90,14 @@ def run(job: Job, root: Path) -> bool:
     remark = f"; messages on stderr are in {_relative(job.log, root)}" if warnings else ""
     _say(f"{name}: done in {seconds:.0f} s{remark}")
     return True
+
+
+def _tidy(job: Job, notebook: NotebookNode, root: Path) -> list[str]:
+    warnings = tidy(notebook, root, job.profile)
+    _, variant = profiles.split(job.name)
+    if variant is not None:
+        variants.distinguish(notebook, variant, job.parameters.get("model"))
+    return warnings
 
 
 def _execute(job: Job, partial: Path) -> Exception | None:
@@ -109,7 +119,7 @@ def _execute(job: Job, partial: Path) -> Exception | None:
             language="python",
             progress_bar=False,
             kernel_manager_class="tools.kernel.LocalKernelManager",
-            on_cell_start=_Progress(job.source.stem, cells),
+            on_cell_start=_Progress(job.name, cells),
         )
     except Exception as error:  # whatever it is, it belongs into the log and the message
         return error
@@ -134,22 +144,18 @@ class _Progress:
 def _jobs(options: argparse.Namespace, root: Path) -> list[Job]:
     folder = root / "notebooks"
     names = profiles.notebook_names(folder)
-    wanted = [options.name] if options.command == "execute" else options.names or names
+    if options.command == "execute":
+        return [_run_of_a_profile(options, folder)]
+    wanted = options.names or names
     for name in wanted:
         if name not in names:
             raise profiles.ProfileError(
                 f"there is no notebook {name!r}; the notebooks are: {', '.join(names)}."
             )
-    if options.command == "execute":
-        parameters = profiles.load(options.profile, folder)[options.name]
-        output = options.output.resolve()
-        failed = output.with_name(f"{output.stem}.failed.ipynb")
-        log = (options.log or output.with_suffix(".log")).resolve()
-        source = folder / f"{options.name}.ipynb"
-        return [Job(source, output, failed, log, parameters, options.profile)]
     scratch = root / "_build" / "refreshed"
     return [
         Job(
+            name=name,
             source=folder / f"{name}.ipynb",
             output=folder / f"{name}.ipynb",
             failed=scratch / f"{name}.failed.ipynb",
@@ -160,10 +166,30 @@ def _jobs(options: argparse.Namespace, root: Path) -> list[Job]:
     ]
 
 
+def _run_of_a_profile(options: argparse.Namespace, folder: Path) -> Job:
+    runs = profiles.load(options.profile, folder)
+    if options.name not in runs:
+        raise profiles.ProfileError(
+            f"there is no run {options.name!r} in the profile {options.profile!r}; "
+            f"the runs are: {', '.join(runs)}."
+        )
+    notebook, _ = profiles.split(options.name)
+    output = options.output.resolve()
+    return Job(
+        name=options.name,
+        source=folder / f"{notebook}.ipynb",
+        output=output,
+        failed=output.with_name(f"{output.stem}.failed.ipynb"),
+        log=(options.log or output.with_suffix(".log")).resolve(),
+        parameters=runs[options.name],
+        profile=options.profile,
+    )
+
+
 def _report_failure(
     job: Job, notebook: NotebookNode | None, error: Exception | None, root: Path
 ) -> None:
-    lines = [f"{job.source.stem}: failed. {_summary(error)}"]
+    lines = [f"{job.name}: failed. {_summary(error)}"]
     if notebook is not None:
         write(notebook, job.failed)
         lines.append(f"  the notebook up to there: {_relative(job.failed, root)}")
@@ -203,7 +229,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(dest="command", required=True)
     execute = commands.add_parser("execute", help="one notebook with a profile's parameters")
-    execute.add_argument("name", help="as in notebooks/NAME.ipynb")
+    execute.add_argument("name", metavar="RUN", help="NOTEBOOK or NOTEBOOK--VARIANT")
     execute.add_argument("--profile", required=True, help="as in notebooks/profiles/PROFILE.yaml")
     execute.add_argument("--output", required=True, type=Path)
     execute.add_argument("--log", type=Path, help="default: beside the output")
