@@ -48,6 +48,7 @@ def descend(given: checks.Problem, z: torch.Tensor, tol: float, max_sweeps: int)
     if not len(z):
         return outcome
     W_dec, gram = given.W_dec.numpy(), dictionary.gram(given.W_dec).numpy()
+    longest = float(gram.diagonal().max())
     patience = _PATIENCE if z.dtype == torch.float32 else max_sweeps
     rows = max(_SLICE, _CHUNK_FLOATS // z.shape[1])
     for start in range(0, len(z), rows):
@@ -64,7 +65,8 @@ def descend(given: checks.Problem, z: torch.Tensor, tol: float, max_sweeps: int)
         ) -> None:
             q, codes, x = (a[part] for a in arrays)
             into = [r[part] for r in results]
-            solve_slice(q, codes, x, W_dec, gram, given.lam, tol, max_sweeps, patience, *into)
+            limits = (given.lam, tol, max_sweeps, patience)
+            solve_slice(q, codes, x, W_dec, gram, longest, *limits, *into)
 
         over_slices(work, len(x), _SLICE)
     return outcome

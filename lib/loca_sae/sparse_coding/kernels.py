@@ -25,6 +25,8 @@ _SET_SIZE = 512  # a sample that needs more atoms than this is swept over the wh
 _PADDING = 16  # keeps rows of the small Gram matrix from falling on the same cache lines
 _ENTRY = 0.3  # atoms enter that exceed lam by more than this share of the largest excess
 _INNER_SHARE = 0.1  # a round on the working set ends when its gap is this share of the whole gap
+_BLOCK = 32  # neighbouring atoms whose largest correlation is kept, to skip them all at once
+_TILE = 2048  # correlations brought up to date at a time: they and four rows stay in cache
 _SWEEPS_PER_CHECK = 3
 _SWEEPS_PER_ROUND = 60  # then jump, and compute h afresh: updates let rounding errors pile up
 _JUMPS = 8
@@ -32,10 +34,14 @@ _TINY_SQUARED_NORM = 1e-30  # an atom with a squared norm below this counts as a
 
 
 @_jit
-def solve_slice(q, z, x, W_dec, gram, lam, tol, max_sweeps, patience, objective, gap, sweeps, done):
+def solve_slice(
+    q, z, x, W_dec, gram, longest, lam, tol, max_sweeps, patience, objective, gap, sweeps, done
+):
     """Minimise 1/2 ||x - z W_dec||^2 + lam sum(z) over z >= 0 for each row, starting at z.
 
-    q, z: [n, d_sae]; x: [n, d_in]; z is overwritten by the codes. Written per sample: objective
+    q, z: [n, d_sae]; x: [n, d_in]; longest: the largest entry on the diagonal of gram (the caller
+    finds it once; looking it up costs a cache miss an atom). z is overwritten by the codes. Written
+    per sample: objective
     and absolute duality gap (float64, of exactly these codes), sweeps, and done (gap <= tol *
     objective, or the optimality conditions at lam = 0). A sample is left as it is when max_sweeps
     are spent, or after `patience` rounds that hardly improved it.
@@ -47,41 +53,49 @@ def solve_slice(q, z, x, W_dec, gram, lam, tol, max_sweeps, patience, objective,
     small = np.empty((size, size + _PADDING), q.dtype)
     q_set, z_set, h_set = np.empty((3, size), q.dtype)
     h = np.empty(d_sae, q.dtype)
+    peaks = np.empty((d_sae + _BLOCK - 1) // _BLOCK, q.dtype)
     residual = np.empty(x.shape[1], np.float64)
-    work = (members, inside, small, q_set, z_set, h_set, h, residual)
+    everyone = np.arange(d_sae)
+    used = np.empty(d_sae, np.int64)
+    work = (members, inside, small, q_set, z_set, h_set, h, peaks, residual, everyone, used)
     for s in range(n):
         objective[s], gap[s], sweeps[s], done[s] = _solve(
-            q[s], z[s], x[s], W_dec, gram, lam, tol, max_sweeps, patience, work
+            q[s], z[s], x[s], W_dec, gram, longest, lam, tol, max_sweeps, patience, work
         )
 
 
 @_jit
-def _solve(q, z, x, W_dec, gram, lam, tol, max_sweeps, patience, work):
-    members, inside, small, q_set, z_set, h_set, h, residual = work
+def _solve(q, z, x, W_dec, gram, longest, lam, tol, max_sweeps, patience, work):
+    members, inside, small, q_set, z_set, h_set, h, peaks, residual, everyone, used = work
     x_sq = _dot(x, x)
     aim = 0.5 * tol  # below tol, since the certificate is stricter than the running estimate
     n_set, sweeps, stale, best = _restart_set(q, z, gram, work), 0, 0, np.inf
     while True:
-        _residual_correlations(h, q, z, gram)
-        distance, scale = _distance(q, z, h, q.shape[0], lam, x_sq)
+        atoms = members[:n_set] if n_set >= 0 else everyone
+        count = _residual_correlations(h, q, z, gram, atoms, used)
+        top = _find_peaks(h, peaks)
+        distance, scale = _distance(q, z, h, used[:count], top, lam, x_sq)
         stale = 0 if distance < 0.9 * best else stale + 1
         best = min(best, distance)
         spent = sweeps >= max_sweeps or stale >= patience
         if spent or distance <= aim * scale:
-            primal, gap = _certificate(x, z, h, W_dec, gram, lam, x_sq, residual)
+            primal, gap = _certificate(
+                x, z, h, peaks, used[:count], W_dec, longest, lam, x_sq, residual
+            )
             done = gap <= tol * primal or (lam == 0.0 and distance <= tol * scale)
             if spent or done:
                 return primal, gap, sweeps, done
             aim *= 0.2
         goal = max(_INNER_SHARE * distance, 0.3 * aim * scale)
         if n_set >= 0:
-            n_set = _grow_set(n_set, q, z, gram, lam, work)
+            n_set = _grow_set(n_set, top, q, z, gram, lam, work)
         if n_set < 0:
-            sweeps += _descend(q, z, h, gram, q.shape[0], lam, x_sq, goal, max_sweeps - sweeps)
+            sweeps += _descend(q, z, h, gram, everyone, lam, x_sq, goal, max_sweeps - sweeps)
             continue
         for i in range(n_set):
             h_set[i] = h[members[i]]
-        swept = _descend(q_set, z_set, h_set, small, n_set, lam, x_sq, goal, max_sweeps - sweeps)
+        first = everyone[:n_set]
+        swept = _descend(q_set, z_set, h_set, small, first, lam, x_sq, goal, max_sweeps - sweeps)
         sweeps += swept
         if swept >= _SWEEPS_PER_ROUND:
             for _ in range(_JUMPS):
@@ -92,15 +106,16 @@ def _solve(q, z, x, W_dec, gram, lam, tol, max_sweeps, patience, work):
 
 
 @_jit
-def _descend(q, z, h, gram, n, lam, x_sq, goal, max_sweeps):
-    """Sweep over the first n coordinates until `_distance` is at most goal; keeps h up to date."""
-    sweeps = 0
+def _descend(q, z, h, gram, first, lam, x_sq, goal, max_sweeps):
+    """Sweep over the first coordinates (0, 1, ...) until `_distance` is at most goal; keeps h up to
+    date."""
+    sweeps, n = 0, first.shape[0]
     while sweeps < min(max_sweeps, _SWEEPS_PER_ROUND):
         moved = False
         for _ in range(_SWEEPS_PER_CHECK):
             moved = _sweep(z, h, gram, n, lam)
             sweeps += 1
-        if not moved or _distance(q, z, h, n, lam, x_sq)[0] <= goal:
+        if not moved or _distance(q, z, h, first, h[:n].max(), lam, x_sq)[0] <= goal:
             break
     return sweeps
 
@@ -189,27 +204,27 @@ def _solve_factored(factor, h, support, lam):
 
 
 @_jit
-def _distance(q, z, h, n, lam, x_sq):
-    """How far z is from optimal, and the scale that tol refers to.
+def _distance(q, z, h, atoms, h_max, lam, x_sq):
+    """How far z, which is 0 outside ``atoms``, is from optimal, and the scale that tol refers to.
 
     For lam > 0 the duality gap (from inner products, hence an estimate) and the objective. At
     lam = 0 the scaled residual is no useful dual point; then the largest violation of the
     optimality conditions and the largest correlation, or 0 once the residual itself has vanished.
     """
-    zq, zh, z_sum, h_max, q_max, violation = 0.0, 0.0, 0.0, -np.inf, 0.0, 0.0
-    for j in range(n):
-        h_max = max(h_max, np.float64(h[j]))
-        q_max = max(q_max, np.float64(q[j]))
+    zq, zh, z_sum, violation = 0.0, 0.0, 0.0, 0.0
+    for j in atoms:
         if z[j] > 0.0:
             zq += np.float64(z[j]) * q[j]
             zh += np.float64(z[j]) * h[j]
             z_sum += z[j]
             violation = max(violation, abs(np.float64(h[j])))
+    largest = np.float64(h_max)
     xr, r_sq = x_sq - zq, max(x_sq - zq - zh, 0.0)
     if lam == 0.0:
-        return (0.0 if r_sq <= 1e-10 * x_sq else max(violation, h_max)), q_max
+        q_max = max(np.float64(q.max()), 0.0)
+        return (0.0 if r_sq <= 1e-10 * x_sq else max(violation, largest)), q_max
     primal = 0.5 * r_sq + lam * z_sum
-    return _gap(primal, xr, r_sq, h_max, lam), primal
+    return _gap(primal, xr, r_sq, largest, lam), primal
 
 
 @_jit
@@ -223,7 +238,7 @@ def _gap(primal, xr, r_sq, h_max, lam):
 
 
 @_jit
-def _certificate(x, z, h, W_dec, gram, lam, x_sq, residual):
+def _certificate(x, z, h, peaks, used, W_dec, longest, lam, x_sq, residual):
     """Objective and duality gap of z in float64, from x and W_dec themselves.
 
     Only atoms whose computed correlation h_j comes near lam can decide whether the dual point is
@@ -231,23 +246,21 @@ def _certificate(x, z, h, W_dec, gram, lam, x_sq, residual):
     of Numerical Algorithms, section 3.1), so leaving out the others loses no rigour.
     """
     residual[:] = x
-    z_sum, reach, terms, longest = 0.0, np.sqrt(x_sq), x.shape[0] + 2, 0.0
-    for j in range(z.shape[0]):
-        longest = max(longest, np.float64(gram[j, j]))
-        if z[j] > 0.0:
-            weight = np.float64(z[j])
-            terms += 1
-            z_sum += weight
-            reach += weight * np.sqrt(gram[j, j])
-            for c in range(x.shape[0]):
-                residual[c] -= weight * W_dec[j, c]
+    z_sum, terms = 0.0, x.shape[0] + 2 + used.shape[0]
+    for j in used:
+        weight = np.float64(z[j])
+        z_sum += weight
+        for c in range(x.shape[0]):
+            residual[c] -= weight * W_dec[j, c]
+    reach = np.sqrt(x_sq) + z_sum * np.sqrt(longest)
     margin = 1.01 * terms * np.finfo(z.dtype).eps * np.sqrt(longest) * reach
-    h_max = -np.inf
-    for j in range(z.shape[0]):
-        if h[j] > lam - margin:
-            h_max = max(h_max, _dot(W_dec[j], residual))
     # Of the atoms left out nothing is known but that they do not exceed lam.
-    bound = max(h_max, lam)
+    bound = np.float64(lam)
+    for b in range(peaks.shape[0]):
+        if peaks[b] > lam - margin:
+            for j in range(b * _BLOCK, min((b + 1) * _BLOCK, z.shape[0])):
+                if h[j] > lam - margin:
+                    bound = max(bound, _dot(W_dec[j], residual))
     r_sq = _dot(residual, residual)
     primal = 0.5 * r_sq + lam * z_sum
     return primal, _gap(primal, _dot(x, residual), r_sq, bound, lam)
@@ -262,15 +275,46 @@ def _dot(a, b):
 
 
 @_jit
-def _residual_correlations(h, q, z, gram):
-    """h = q - z gram, touching only the rows of atoms in use."""
-    h[:] = q
-    for j in range(z.shape[0]):
+def _residual_correlations(h, q, z, gram, atoms, used):
+    """h = q - z gram, touching only the rows of atoms in use, four at a time.
+
+    Writes those among ``atoms`` with z > 0 to ``used``, and returns how many.
+    """
+    count = 0
+    for j in atoms:
         if z[j] > 0.0:
-            weight = z[j]
-            row = gram[j]
-            for c in range(h.shape[0]):
-                h[c] -= weight * row[c]
+            used[count] = j
+            count += 1
+    last = count - count % 4
+    for start in range(0, h.shape[0], _TILE):
+        tile = h[start : start + _TILE]
+        tile[:] = q[start : start + _TILE]
+        for e in range(0, last, 4):
+            a, b, c, d = used[e], used[e + 1], used[e + 2], used[e + 3]
+            z_a, z_b, z_c, z_d = z[a], z[b], z[c], z[d]
+            row_a, row_b = gram[a][start:], gram[b][start:]
+            row_c, row_d = gram[c][start:], gram[d][start:]
+            for i in range(tile.shape[0]):
+                tile[i] -= (z_a * row_a[i] + z_b * row_b[i]) + (z_c * row_c[i] + z_d * row_d[i])
+        for e in range(last, count):
+            weight, row = z[used[e]], gram[used[e]][start:]
+            for i in range(tile.shape[0]):
+                tile[i] -= weight * row[i]
+    return count
+
+
+@_jit
+def _find_peaks(h, peaks):
+    """The largest h of each block of neighbours, and of all."""
+    top = h[0]
+    for b in range(peaks.shape[0]):
+        block = h[b * _BLOCK : (b + 1) * _BLOCK]
+        peak = block[0]
+        for i in range(block.shape[0]):
+            peak = block[i] if block[i] > peak else peak
+        peaks[b] = peak
+        top = max(top, peak)
+    return top
 
 
 @_jit
@@ -289,32 +333,41 @@ def _restart_set(q, z, gram, work):
 
 
 @_jit
-def _grow_set(n_set, q, z, gram, lam, work):
-    """Add the atoms that violate the optimality conditions most. Returns the size, or -1."""
-    members, inside, h = work[0], work[1], work[6]
-    top = h.max()
+def _grow_set(n_set, top, q, z, gram, lam, work):
+    """Add the atoms that violate the optimality conditions most. Returns the size, or -1.
+
+    top: the largest h.
+    """
+    members, used = work[0], work[10]
     bar = lam + _ENTRY * (top - lam)
     if top <= lam:
         return n_set
-    if n_set + _newcomers(h, inside, bar) > members.shape[0]:
+    count = _newcomers(work, bar)
+    if n_set + count > members.shape[0]:
         n_set = _restart_set(q, z, gram, work)
         if n_set < 0 or 2 * n_set > members.shape[0]:
             return -1
-        while n_set + _newcomers(h, inside, bar) > members.shape[0]:
+        count = _newcomers(work, bar)
+        while n_set + count > members.shape[0]:
             bar += 0.3 * (top - bar)
-    for j in range(h.shape[0]):
-        if h[j] > bar and not inside[j]:
-            _add(j, n_set, q, z, gram, work)
-            n_set += 1
+            count = _newcomers(work, bar)
+    for i in range(count):
+        _add(used[i], n_set, q, z, gram, work)
+        n_set += 1
     return n_set
 
 
 @_jit
-def _newcomers(h, inside, bar):
+def _newcomers(work, bar):
+    """Write the atoms with h above the bar that are not in the set to ``used``; how many."""
+    inside, h, peaks, used = work[1], work[6], work[7], work[10]
     count = 0
-    for j in range(h.shape[0]):
-        if h[j] > bar and not inside[j]:
-            count += 1
+    for b in range(peaks.shape[0]):
+        if peaks[b] > bar:
+            for j in range(b * _BLOCK, min((b + 1) * _BLOCK, h.shape[0])):
+                if h[j] > bar and not inside[j]:
+                    used[count] = j
+                    count += 1
     return count
 
 
