@@ -1,5 +1,6 @@
 """What one field alone cannot say: checks with a sentence each."""
 
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from loca_sae import data, models
@@ -17,6 +18,12 @@ def sums_to(name: str, values: list[int], total_name: str, total: int) -> None:
         raise ValueError(
             f"{name} {values} sum to {sum(values)}, but {total_name} is {total}; make them agree."
         )
+
+
+def known_names(name: str, values: Iterable[str], known: Sequence[str]) -> None:
+    for value in values:
+        if value not in known:
+            raise ValueError(f"{name}: {value!r} is unknown; use some of {list(known)}.")
 
 
 def check_model(model: str, layer: int) -> None:

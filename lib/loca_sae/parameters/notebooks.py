@@ -4,6 +4,7 @@ from typing import Annotated, ClassVar, Self
 
 from pydantic import Field, model_validator
 
+from loca_sae.names import ARCHITECTURES
 from loca_sae.parameters import checks
 from loca_sae.parameters.base import Parameters, Positive
 
@@ -59,6 +60,26 @@ class AmortizationInterventions(LocaParameters):
     notebook: ClassVar[str] = "02_amortization_interventions"
     semi_steps: int = Field(25, ge=1, description="ISTA steps from the encoder's code (semi)")
     non_steps: int = Field(200, ge=1, description="ISTA steps from zero (non)")
+    walk_tokens: int = Field(
+        512, ge=64, description="held-out tokens, at most, on which protocols are compared"
+    )
+    walk_architectures: list[str] = Field(
+        ["topk"], description="SAEs that walk from the released protocol to the native one"
+    )
+    walk_modes: list[str] = Field(
+        ["full", "semi"], min_length=1, description="modes of that walk: full, semi, non"
+    )
+
+    @model_validator(mode="after")
+    def _walk_is_possible(self) -> Self:
+        checks.known_names("walk_architectures", self.walk_architectures, ARCHITECTURES)
+        checks.known_names("walk_modes", self.walk_modes, ("full", "semi", "non"))
+        if self.layer == 0:
+            raise ValueError(
+                "layer: 0 has no layer below it, which the released protocol reads; choose a "
+                "layer of 1 or more."
+            )
+        return self
 
 
 class LocaSae(LocaParameters):

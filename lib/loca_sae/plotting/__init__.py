@@ -11,6 +11,7 @@ from loca_sae.plotting.dynamics import figure_training_dynamics, plot_over_train
 from loca_sae.plotting.ista import figure_ista_ablation, plot_ista_steps
 from loca_sae.plotting.loca import figure_loca, plot_angular_variance, plot_curves, plot_variants
 from loca_sae.plotting.modes import figure_modes, plot_modes
+from loca_sae.plotting.protocol_walk import figure_protocol_walk, plot_walk
 from loca_sae.plotting.style import COLOURS, LABELS, PALETTE, STYLE, finish, provenance, style
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "figure_ista_ablation",
     "figure_loca",
     "figure_modes",
+    "figure_protocol_walk",
     "figure_splice",
     "figure_tpp",
     "figure_training_dynamics",
@@ -35,6 +37,7 @@ __all__ = [
     "plot_splice",
     "plot_tpp",
     "plot_variants",
+    "plot_walk",
     "provenance",
     "style",
 ]

@@ -6,6 +6,7 @@ from loca_sae.experiments.numbers.local import loca
 from loca_sae.experiments.numbers.modes import amortization
 from loca_sae.experiments.numbers.steps import ista_ablation
 from loca_sae.experiments.numbers.values import Values, coarse, fine
+from loca_sae.experiments.numbers.walk import walk
 
 __all__ = [
     "Values",
@@ -16,4 +17,5 @@ __all__ = [
     "ista_ablation",
     "loca",
     "training_dynamics",
+    "walk",
 ]
