@@ -113,9 +113,10 @@ def test_a_book_is_computed_once_and_again_only_where_it_changed(clone: Path) ->
     assert book(clone) == ["01_first"]
 
 
-def rows_of(clone: Path) -> list[tuple[str, str]]:
+def rows_of(clone: Path) -> list[tuple[str, str, str]]:
     with (clone / "book" / "benchmarks.csv").open() as stream:
-        return [(row["notebook"], row["profile"]) for row in csv.DictReader(stream)]
+        rows = list(csv.DictReader(stream))
+    return [(row["notebook"], row["variant"], row["profile"]) for row in rows]
 
 
 def test_a_variant_is_executed_after_its_notebook_and_has_its_page_and_row(clone: Path) -> None:
@@ -127,8 +128,11 @@ def test_a_variant_is_executed_after_its_notebook_and_has_its_page_and_row(clone
         for path in sorted((clone / "book").glob("*.ipynb"))
     }
     assert shown == {"01_first": "3 1\n", "01_first--two-b": "4 1\n", "02_second": "2 1\n"}
-    runs = ["01_first", "01_first--two-b", "02_second"]
-    assert rows_of(clone) == [(run, "laptop") for run in runs]
+    assert rows_of(clone) == [
+        ("01_first", "", "laptop"),
+        ("01_first", "two-b", "laptop"),
+        ("02_second", "", "laptop"),
+    ]
 
     # its own parameters are its own reason to run again
     profile.write_text("02_second: {k: 2}\n01_first--two-b: {k: 5}\n01_first: {k: 3}\n")
@@ -147,17 +151,29 @@ def test_publishing_a_profile_without_a_variant_keeps_the_variants_page_and_row(
     (clone / "book" / "01_first--big.ipynb").write_text("old")
     benchmarks = clone / "book" / "benchmarks.csv"
     benchmarks.write_text(
-        "notebook,profile,minutes,peak memory (MiB)\n00_gone,full,1.0,1\n01_first,full,1.0,1\n"
-        "01_first--big,full,7.0,1\n02_second--gone,full,1.0,1\n"
+        "notebook,variant,profile,minutes,peak memory (MiB)\n00_gone,,full,1.0,1\n"
+        "01_first,,full,1.0,1\n01_first,big,full,7.0,1\n02_second,gone,full,1.0,1\n"
     )
     publish("laptop", clone)
     assert (clone / "book" / "01_first--big.ipynb").read_text() == "old"
     assert (clone / "book" / "01_first.ipynb").read_text() == "new"
     assert benchmarks.read_text().splitlines()[1:] == [
-        "01_first,laptop,1.0,100",
-        "01_first--big,full,7.0,1",
-        "02_second,laptop,1.0,100",
+        "01_first,,laptop,1.0,100",
+        "01_first,big,full,7.0,1",
+        "02_second,,laptop,1.0,100",
     ]
+
+
+def test_a_table_of_other_columns_is_written_anew(clone: Path) -> None:
+    executed = clone / "_build" / "executed" / "laptop"
+    executed.mkdir(parents=True)
+    for name in ("01_first", "02_second"):
+        (executed / f"{name}.ipynb").write_text("new")
+        (executed / f"{name}.benchmark.tsv").write_text("s\tmax_rss\n60\tNA\n")
+    for old in ("", "notebook,profile\n01_first,full\n"):
+        (clone / "book" / "benchmarks.csv").write_text(old)
+        publish("laptop", clone)
+        assert rows_of(clone) == [("01_first", "", "laptop"), ("02_second", "", "laptop")]
 
 
 def test_a_killed_run_ends_wholly_and_is_taken_up_again(clone: Path) -> None:

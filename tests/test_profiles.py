@@ -57,6 +57,8 @@ def test_runs_keep_the_notebooks_order_whatever_the_order_of_the_sections(folder
 def test_a_run_splits_into_its_notebook_and_its_variant() -> None:
     assert profiles.split("02_second--gemma-3-270m") == ("02_second", "gemma-3-270m")
     assert profiles.split("02_second") == ("02_second", None)
+    for run in ("02_second--gemma-3-270m", "02_second"):
+        assert profiles.join(*profiles.split(run)) == run
 
 
 @pytest.mark.parametrize("text", ["", "common:\n", "# nothing\n01_first:\n"])

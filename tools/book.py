@@ -24,7 +24,8 @@ from pathlib import Path
 from tools import ancestry, profiles
 
 BENCHMARKS = Path("book", "benchmarks.csv")
-_COLUMNS = ["notebook", "profile", "minutes", "peak memory (MiB)"]
+# a column of its own for the variant: in prose two hyphens would turn into a dash
+_COLUMNS = ["notebook", "variant", "profile", "minutes", "peak memory (MiB)"]
 # the runner says how far it is; of Snakemake only errors and the end are of interest
 _QUIET = ["--quiet", "host", "progress", "reason", "rules"]
 
@@ -101,9 +102,9 @@ def publish(profile: str, root: Path) -> None:
         _copy_if_different(executed / f"{run}.ipynb", root / "book" / f"{run}.ipynb")
     path = root / BENCHMARKS
     rows = [_row(run, profile, executed / f"{run}.benchmark.tsv") for run in runs]
-    rows += [row for row in _old_rows(path) if row[0] not in runs]
+    rows += [row for row in _old_rows(path) if profiles.join(row[0], row[1]) not in runs]
     # stable: a notebook's rows stay together, its plain run first
-    rows.sort(key=lambda row: profiles.split(row[0])[0])
+    rows.sort(key=lambda row: row[0])
     partial = path.with_name(path.name + ".partial")
     with partial.open("w", encoding="utf-8", newline="") as stream:
         writer = csv.writer(stream, lineterminator="\n")
@@ -117,17 +118,20 @@ def _old_rows(path: Path) -> list[list[str]]:
     if not path.exists():
         return []
     with path.open(encoding="utf-8", newline="") as stream:
-        rows = [row for row in list(csv.reader(stream))[1:] if len(row) == len(_COLUMNS)]
+        head, *rows = list(csv.reader(stream)) or [[]]
+    if head != _COLUMNS:
+        return []
     return [
         row
         for row in rows
-        if profiles.split(row[0])[1] is not None and (path.parent / f"{row[0]}.ipynb").exists()
+        if row[1] and (path.parent / f"{profiles.join(row[0], row[1])}.ipynb").exists()
     ]
 
 
 def _row(run: str, profile: str, measured: Path) -> list[str]:
     seconds, mebibytes = _benchmark(measured)
-    return [run, profile, f"{seconds / 60:.1f}", f"{mebibytes:.0f}"]
+    notebook, variant = profiles.split(run)
+    return [notebook, variant or "", profile, f"{seconds / 60:.1f}", f"{mebibytes:.0f}"]
 
 
 def _benchmark(path: Path) -> tuple[float, float]:

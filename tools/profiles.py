@@ -42,6 +42,11 @@ def split(run: str) -> tuple[str, str | None]:
     return notebook, variant if mark else None
 
 
+def join(notebook: str, variant: str | None) -> str:
+    """The run of a notebook, plain without a variant: what `split` takes apart."""
+    return f"{notebook}{VARIANT}{variant}" if variant else notebook
+
+
 def load(profile: str, folder: Path) -> dict[str, dict[str, Any]]:
     """The parameters of each run of the notebooks in `folder` under a profile, by run.
 
