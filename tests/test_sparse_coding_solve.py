@@ -220,13 +220,13 @@ def test_chunks_of_samples_bound_memory_and_change_nothing(monkeypatch: pytest.M
     x, atoms = problem(100, 24, 60)
     whole = sparse_coding.solve(x, atoms, 0.1)
     rows: list[int] = []
-    correlations = coordinate_descent._correlations
+    correlations = coordinate_descent.correlations
 
     def spy(x: torch.Tensor, W_dec: torch.Tensor) -> np.ndarray:
         rows.append(len(x))
         return correlations(x, W_dec)
 
-    monkeypatch.setattr(coordinate_descent, "_correlations", spy)
+    monkeypatch.setattr(coordinate_descent, "correlations", spy)
     monkeypatch.setattr(coordinate_descent, "_CHUNK_FLOATS", 1)
     parts = sparse_coding.solve(x, atoms, 0.1)
     assert max(rows) == 32 and sum(rows) == 100

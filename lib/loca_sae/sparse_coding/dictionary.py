@@ -5,7 +5,9 @@ with the same atoms. The memory compares the atoms themselves, so that it cannot
 value for a decoder that was changed in place.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from threading import Lock
 from typing import Generic, TypeVar
 
@@ -18,6 +20,8 @@ _KEPT_LIMIT = 2**28  # bytes: a larger Gram matrix is not kept between calls
 _MARGIN = 1 + 1e-6
 
 Value = TypeVar("Value")
+
+_held: ContextVar[list[tuple[torch.Tensor, torch.Tensor]] | None] = ContextVar("held", default=None)
 
 
 class _LastSeen(Generic[Value]):
@@ -52,7 +56,27 @@ def lipschitz(W_dec: torch.Tensor) -> float:
 
 def gram(W_dec: torch.Tensor) -> torch.Tensor:
     """W_dec W_dec^T [d_sae, d_sae], in the dtype of W_dec."""
-    return _gram(W_dec) if gram_bytes(W_dec) <= _KEPT_LIMIT else W_dec @ W_dec.T
+    held = _held.get()
+    for atoms, product in held or ():
+        if _same(atoms, W_dec):
+            return product
+    product = _gram(W_dec) if gram_bytes(W_dec) <= _KEPT_LIMIT else W_dec @ W_dec.T
+    if held is not None:
+        held.append((W_dec.clone(), product))
+    return product
+
+
+@contextmanager
+def holding_grams() -> Iterator[None]:
+    """Keep every Gram matrix asked for until the block ends: for work chunk by chunk.
+
+    Without it a large one is made anew for each chunk, and one of float64 displaces the float32's.
+    """
+    token = _held.set([])
+    try:
+        yield
+    finally:
+        _held.reset(token)
 
 
 def norms(W_dec: torch.Tensor) -> torch.Tensor:

@@ -2,11 +2,12 @@
 
 import math
 import warnings
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
 
-from loca_sae.sparse_coding import checks, first_order
+from loca_sae.sparse_coding import checks, dictionary, first_order, sparse_rows
 from loca_sae.sparse_coding.batched_fista import accelerate
 from loca_sae.sparse_coding.certificate import objective
 from loca_sae.sparse_coding.coordinate_descent import descend, fits
@@ -18,7 +19,7 @@ _CHUNK_FLOATS = 2**23  # codes taken to float64 at a time: 64 MiB
 class Solution(NamedTuple):
     """What `solve` returns.
 
-    codes: [n, d_sae] >= 0, in the dtype of x (float32 for half precision).
+    codes: [n, d_sae] >= 0, in the dtype of x (float32 for half precision); dense or sparse CSR.
     objective: [n] float64, 1/2 ||x - codes W_dec||^2 + lam * sum(codes).
     duality_gap: [n] float64, absolute: objective minus the minimum is at most this.
     iterations: most iterations any sample took: sweeps of coordinate descent, or FISTA steps.
@@ -38,13 +39,17 @@ def solve(
     tol: float = 1e-5,
     z0: torch.Tensor | None = None,
     max_iterations: int = 20_000,
+    sparse: bool = False,
 ) -> Solution:
     """Minimise 1/2 ||x - z W_dec||^2 + lam * sum_j z_j over z >= 0 for each sample, certified.
 
     x: [n, d_in], the target (an SAE's x - b_dec); W_dec: [d_sae, d_in], atoms of any norm.
     tol: each sample stops at duality_gap <= tol * objective, checked in float64.
-    z0: [n, d_sae] >= 0, a code to start from (an encoder's, or that of a nearby lam); not changed.
+    z0: [n, d_sae] >= 0, a code to start from (an encoder's, or that of a nearby lam), dense or
+        sparse CSR; not changed.
     max_iterations: bound on sweeps (CPU) or steps (other devices) a sample, in each precision.
+    sparse: return codes as a sparse CSR tensor. Dense codes then exist for one chunk of samples at
+        a time (32 MiB in float32), whatever n is; values are those of the dense result.
 
     On the CPU by working-set coordinate descent (`coordinate_descent`) in float32; samples that
     cannot reach tol there go on in float64. On other devices, without numba, or when the Gram
@@ -60,15 +65,46 @@ def solve(
     checks.count("max_iterations", max_iterations, least=1)
     if not math.isfinite(tol) or tol <= 0:
         raise ValueError(f"tol is {tol}; the relative duality gap to reach must be > 0.")
-    z = first_order.start(given, z0)
-    engine = descend if fits(given.W_dec) else accelerate
-    outcome = engine(given, z, tol, max_iterations)
-    if given.x.dtype == torch.float32 and not bool(outcome.done.all()):
-        outcome = _in_double(given, z, outcome, tol, max_iterations)
+    if sparse:
+        codes, outcome = _in_chunks(given, z0, tol, max_iterations)
+    else:
+        codes = first_order.start(given, z0 if z0 is None else z0.to_dense())
+        outcome = _run(given, codes, tol, max_iterations)
     _report(outcome, tol)
-    most = int(outcome.iterations.max()) if len(z) else 0
-    home = "cpu" if z.device.type == "mps" else z.device
-    return Solution(z, outcome.objective.to(home), outcome.duality_gap.to(home), most)
+    most = int(outcome.iterations.max()) if len(given.x) else 0
+    home = "cpu" if codes.device.type == "mps" else codes.device
+    return Solution(codes, outcome.objective.to(home), outcome.duality_gap.to(home), most)
+
+
+def _run(given: checks.Problem, z: torch.Tensor, tol: float, most: int) -> Outcome:
+    """Solve from z on, in place."""
+    engine = descend if fits(given.W_dec) else accelerate
+    outcome = engine(given, z, tol, most)
+    if given.x.dtype == torch.float32 and not bool(outcome.done.all()):
+        outcome = _in_double(given, z, outcome, tol, most)
+    return outcome
+
+
+def _in_chunks(
+    given: checks.Problem, z0: torch.Tensor | None, tol: float, most: int
+) -> tuple[torch.Tensor, Outcome]:
+    """Solve chunk after chunk, keeping of each only its sparse codes."""
+    n, d_sae = len(given.x), len(given.W_dec)
+    outcome = Outcome.empty(n)
+    if z0 is not None:
+        sparse_rows.check(z0, given, "z0")
+
+    def chunks() -> Iterator[torch.Tensor]:
+        for rows in torch.arange(n).split(max(1, _CHUNK_FLOATS // d_sae)):
+            start, stop = (int(rows[0]), int(rows[-1]) + 1) if len(rows) else (0, 0)
+            part = given._replace(x=given.x[start:stop])
+            begin = None if z0 is None else sparse_rows.take(z0, start, stop)
+            z = first_order.start(part, begin)
+            outcome.put(rows, _run(part, z, tol, most))
+            yield z
+
+    with dictionary.holding_grams():
+        return sparse_rows.stack(chunks(), (n, d_sae)), outcome
 
 
 def _in_double(
