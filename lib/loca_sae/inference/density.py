@@ -47,8 +47,7 @@ def find_lambda(
     encode: lam -> codes [n, d_sae]. Where no latent is dense the aim is 0, which lambda_max meets.
     """
     if protocol.lam_search == "grid":
-        tried = [(lam, mean_l0(encode(lam))) for lam in RELEASED_LAMBDAS]
-        return min(tried, key=lambda one: abs(one[1] - wanted))
+        return _nearest_of_nine(encode, wanted)
     if wanted == 0:
         lam = float(sparse_coding.lambda_max(x, W_dec).max())
         return lam, mean_l0(encode(lam))
@@ -56,3 +55,14 @@ def find_lambda(
         lambda lam: encode(lam).abs(), wanted, x=x, W_dec=W_dec, rtol=RTOL, span=_LAMBDA_SPAN
     )
     return found.lam, found.l0
+
+
+def _nearest_of_nine(encode: Callable[[float], torch.Tensor], wanted: float) -> tuple[float, float]:
+    """The release's lambda whose mean L0 is nearest. From the largest down, and no further than
+    the L0 wanted: it grows as lambda falls, so that the smaller ones are only farther off."""
+    tried: list[tuple[float, float]] = []
+    for lam in sorted(RELEASED_LAMBDAS, reverse=True):
+        tried.append((lam, mean_l0(encode(lam))))
+        if tried[-1][1] >= wanted:
+            break
+    return min(tried, key=lambda one: abs(one[1] - wanted))
