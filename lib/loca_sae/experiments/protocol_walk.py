@@ -5,8 +5,8 @@ a step shows is the effect of its choice after those; in another order the same 
 numbers more or less. A choice that cannot matter to an SAE or a mode leaves its row as it was.
 
 Everything here is measured on the same number of tokens, ``walk_tokens``. Codes under the released
-protocol are dense, and its nine lambdas are each tried with all ISTA steps, so those nine are
-compared on `GRID_SAMPLE` calibration activations; the column calibration_tokens says on how many.
+protocol are dense and each lambda of its grid is tried with all ISTA steps, so the grid is searched
+on a quarter of the calibration activations; the column calibration_tokens says on how many.
 """
 
 from typing import Any, cast
@@ -25,9 +25,9 @@ from loca_sae.parameters import AmortizationInterventions
 from loca_sae.protocols import PROTOCOLS, Protocol, walk
 from loca_sae.training import Trained
 
-__all__ = ["GRID_SAMPLE", "protocols_table", "run", "summary", "walked_saes"]
+__all__ = ["protocols_table", "run", "summary", "walked_saes"]
 
-GRID_SAMPLE = 128  # calibration activations on which the nine lambdas of the release are tried
+_GRID_SHARE = 4  # the grid of lambdas is searched on one in so many calibration activations
 
 
 def run(p: AmortizationInterventions) -> pd.DataFrame:
@@ -98,7 +98,7 @@ def _measured(
     steps = {"full": None, "semi": p.semi_steps, "non": p.non_steps}[mode]
     sample = p.calibration_tokens
     if chosen.effective(subject(trained).architecture, mode).lam_search == "grid":
-        sample = min(sample, GRID_SAMPLE)
+        sample = max(1, sample // _GRID_SHARE)
     smaller = p.model_copy(update={"calibration_tokens": sample})
     row = measure(
         trained, data, smaller, mode, chosen, steps=steps, gap=False, tokens=p.walk_tokens
