@@ -195,7 +195,10 @@ def test_warm_starts_change_the_work_and_not_the_answer(engine: str) -> None:
     warm = sparse_coding.solve(x, atoms, 0.1, z0=near)
     assert torch.allclose(warm.objective, cold.objective, rtol=2e-5)
     again = sparse_coding.solve(x, atoms, 0.1, z0=cold.codes)
-    assert again.iterations < cold.iterations and torch.equal(again.codes, cold.codes)
+    # a code whose gap is just below tol may be refined: the running estimate is stricter than tol
+    assert again.iterations < cold.iterations
+    assert torch.allclose(again.codes, cold.codes, atol=1e-3)
+    assert bool((again.objective <= cold.objective * (1 + 1e-7)).all())
 
 
 def test_the_certificate_of_the_kernel_is_the_one_of_plain_float64_products() -> None:
