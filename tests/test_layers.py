@@ -20,8 +20,8 @@ LAYERS = [
     *["model_packages", "model_folders", "model_hub", "model_conversion", "models"],
     *["data", "hub_text", "documents", "corpus"],
     *["harvesting", "text_activations", "activations", "precision"],
-    *["names", "architecture"],
-    *["recipes", "steering", "resuming", "training", "loca_training"],
+    *["names", "sae_folders", "architecture"],
+    *["recipes", "steering", "resuming", "training", "loca_training", "external_saes"],
     *["protocols", "inference"],
     *["tpp", "interventions"],
     "parameters",
@@ -29,7 +29,7 @@ LAYERS = [
     *["plotting", "reporting"],
 ]
 # what a command line, a parameter check or a table of contents needs: they must start at once
-LIGHT = ["", "store", "data", "models", "documents", "corpus", "protocols", "parameters"]
+LIGHT = ["", "store", "data", "models", "documents", "corpus", "protocols", "sae_folders", "parameters"]
 HEAVY = ["torch", "transformers", "transformer_lens", "sae_lens", "sklearn", "scipy", "numba"]
 HEAVY += ["datasets", "matplotlib", "seaborn"]
 

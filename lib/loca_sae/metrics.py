@@ -1,8 +1,9 @@
 """Measures of reconstruction, firing and amortization: pure functions, and accumulators of them.
 
-Shapes: activations x and reconstructions x_hat [n, d_in], codes z [n, d_sae] >= 0. A latent fires
-where its code is > 0. Sums run in float64. `Reconstruction` and `Firing` give the same numbers
-from batches, in memory that does not grow with n.
+Shapes: activations x and reconstructions x_hat [n, d_in], codes z [n, d_sae]. A latent fires where
+its code is not 0: where it is > 0, unless a protocol allows negative codes. Sums run in float64.
+`Reconstruction` and `Firing` give the same numbers from batches, in memory that does not grow with
+n.
 
 Sources
 1. Sun, Wang, Hu. The Price of Amortized Inference in Sparse Autoencoders. ICLR 2026.
@@ -85,7 +86,7 @@ class Firing:
         if z.ndim != 2:
             raise ValueError(f"codes have shape {tuple(z.shape)}; expected [n, d_sae].")
         self.n += len(z)
-        count = (z > 0).sum(0)
+        count = (z != 0).sum(0)
         self._count = count if self._count is None else self._count + count
 
     def count(self) -> Tensor:

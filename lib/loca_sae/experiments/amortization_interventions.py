@@ -1,68 +1,110 @@
 """Notebook 02: the same decoders, with codes inferred in full, semi and non mode."""
 
+from typing import Any, NamedTuple
+
 import pandas as pd
 
-from loca_sae import corpus
 from loca_sae.experiments import data as experiment_data
+from loca_sae.experiments.compared import compared_saes
 from loca_sae.experiments.data import Data
-from loca_sae.experiments.loca import loca_sae
-from loca_sae.experiments.measures import measure
-from loca_sae.experiments.saes import sae
+from loca_sae.experiments.kinds import of_kind
+from loca_sae.experiments.measures import measure, measure_pair
+from loca_sae.experiments.paper_rows import beside_the_paper
+from loca_sae.experiments.subjects import subject
+from loca_sae.external_saes import ExternalSae
 from loca_sae.inference import Mode, Solver
-from loca_sae.parameters import AmortizationInterventions, LocaParameters
+from loca_sae.parameters import AmortizationInterventions
 from loca_sae.training import Trained
+
+__all__ = ["beside_the_paper", "comparable", "compared_saes", "density_table", "run"]
+
+_WITHIN = 0.1  # SAEs whose L0 is within this share of the wanted one count as comparable
+_SIDE_BY_SIDE = {"full": "encoder", "semi": "semi", "non": "non", "exact": "lasso"}
+
+
+class _Way(NamedTuple):
+    """One call of `measure`; ``refitted`` names the second row of a pair."""
+
+    mode: Mode
+    steps: int | None
+    solver: Solver
+    name: str
+    refitted: str | None = None
 
 
 def run(p: AmortizationInterventions) -> pd.DataFrame:
-    """One row an SAE and mode; "non" twice, after ``non_steps`` ISTA steps and at the optimum."""
-    data = experiment_data.load(p)
-    settings: list[tuple[Mode, int | None, Solver, str]] = [
-        ("full", None, "ista", "full"),
-        ("semi", p.semi_steps, "ista", f"semi ({p.semi_steps} steps)"),
-        ("non", p.non_steps, "ista", f"non ({p.non_steps} steps)"),
-        ("non", None, "exact", "non (exact)"),
-    ]
-    rows = []
-    for trained in compared_saes(p, data):
-        for mode, steps, solver, name in settings:
-            row = measure(trained, data, p, mode, steps=steps, solver=solver)
-            rows.append({**row, "inference": name})
-    return pd.DataFrame(rows)
+    """Eight rows an SAE, one a kind of inference (`kinds.KINDS`), under the native protocol.
 
-
-def compared_saes(p: LocaParameters, data: Data) -> list[Trained]:
-    """Standard, TopK, and the LocA-SAE that was trained from that TopK."""
-    return [
-        sae(p, data, "standard"),
-        sae(p, data, "topk", p.k),
-        loca_sae(p, data).trained,
-    ]
-
-
-def beside_the_paper(table: pd.DataFrame) -> pd.DataFrame:
-    """Our rows next to the paper's for the same architecture and mode, where the paper has one.
-
-    The models differ, so a difference is not an error of either: it says where the scale matters.
+    Columns of `measures.measure`, and: inference (the kind's name), wanted_l0 (what the SAE was
+    trained to reach; None for one from elsewhere).
     """
-    ours = table[table["solver"] == "ista"].set_index(["architecture", "mode"])
-    paper = corpus.paper_tables()
-    paper = paper[(paper["source"] == "main table") & paper["sae"].isin(table["architecture"])]
-    rows = []
-    for _, row in paper.iterrows():
-        mine = ours.loc[(row["sae"], row["mode"])]
-        rows.append(
-            {
-                "SAE": row["sae"],
-                "mode": row["mode"],
-                "paper's model": row["model"],
-                "NMSE paper": row["nmse"],
-                "NMSE here": mine["nmse"],
-                "dead paper": row["dead_rate"],
-                "dead here": mine["dead"],
-                "dF1 paper": row["delta_f1"],
-                "dF1 here": mine["delta_f1"],
-                "absorption paper": row["absorption_rate"],
-                "absorption here": mine["absorption"],
-            }
-        )
+    data = experiment_data.load(p)
+    rows = [row for trained in compared_saes(p, data) for row in _rows(trained, data, p)]
     return pd.DataFrame(rows)
+
+
+def _rows(
+    trained: Trained | ExternalSae, data: Data, p: AmortizationInterventions
+) -> list[dict[str, Any]]:
+    wanted = float(p.k) if subject(trained).own else None
+    rows = []
+    for way in _ways(p):
+        arguments: dict[str, Any] = {"steps": way.steps, "solver": way.solver}
+        if way.refitted is None:
+            found = [(way.name, measure(trained, data, p, way.mode, **arguments))]
+        else:
+            pair = measure_pair(trained, data, p, way.mode, **arguments)
+            found = list(zip((way.name, way.refitted), pair, strict=True))
+        rows += [{**row, "inference": name, "wanted_l0": wanted} for name, row in found]
+    return rows
+
+
+def _ways(p: AmortizationInterventions) -> list[_Way]:
+    return [
+        _Way("full", None, "ista", "full", "full, refitted"),
+        _Way("semi", p.semi_steps, "ista", f"semi ({p.semi_steps} steps)"),
+        _Way("non", p.non_steps, "ista", f"non ({p.non_steps} steps)"),
+        _Way("non", None, "exact", "non (exact)", "non (exact), refitted"),
+        _Way("non", None, "omp", "k-sparse (OMP)"),
+        _Way("non", None, "matching_pursuit", "matching pursuit"),
+    ]
+
+
+def comparable(table: pd.DataFrame) -> pd.DataFrame:
+    """Per SAE the L0 it was trained for, the L0 its encoder reaches, and whether within 10 %."""
+    rows = of_kind(table, "encoder")
+    wanted = rows["wanted_l0"].astype(float)
+    within = (rows["l0"] - wanted).abs() <= _WITHIN * wanted
+    return pd.DataFrame(
+        {
+            "SAE": rows.index,
+            "wanted L0": wanted.to_numpy(),
+            "L0 reached": rows["l0"].to_numpy(),
+            "within 10 %": [
+                "–" if pd.isna(aim) else "yes" if near else "no"
+                for aim, near in zip(wanted, within, strict=True)
+            ],
+        }
+    )
+
+
+def density_table(table: pd.DataFrame) -> pd.DataFrame:
+    """Per SAE lambda, L0 and density of full, semi, non and the optimum, side by side.
+
+    L0 and density are those on the evaluation tokens. "matched" is "yes" only if lambda brought
+    each of the three to the encoder's mean L0 within 1 % on the calibration tokens; "largest
+    difference" is what remains of that on the evaluation tokens, as a share of the encoder's L0.
+    """
+    kinds = {name: of_kind(table, kind) for name, kind in _SIDE_BY_SIDE.items()}
+    full = kinds["full"]
+    out = pd.DataFrame({"SAE": full.index})
+    others = [name for name in kinds if name != "full"]
+    for quantity, column in (("λ", "lam"), ("L0", "l0"), ("density", "density")):
+        for name, rows in kinds.items():
+            if quantity != "λ" or name != "full":
+                out[f"{quantity} {name}"] = rows[column].reindex(full.index).astype(float).array
+    ratios = [kinds[name]["l0"].reindex(full.index) / full["l0"] - 1 for name in others]
+    out["largest difference"] = pd.concat(ratios, axis=1).abs().max(axis=1).to_numpy()
+    matched = [kinds[name]["l0_matched"].reindex(full.index).astype(bool) for name in others]
+    out["matched"] = ["yes" if all(row) else "no" for row in zip(*matched, strict=True)]
+    return out

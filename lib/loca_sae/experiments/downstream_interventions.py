@@ -13,7 +13,7 @@ import torch
 
 from loca_sae import corpus, interventions, models, probing, store
 from loca_sae.experiments import data as experiment_data
-from loca_sae.experiments.amortization_interventions import compared_saes
+from loca_sae.experiments.compared import trained_saes
 from loca_sae.experiments.data import Concept, Data
 from loca_sae.experiments.measures import calibration_sample, pooled, provenance
 from loca_sae.inference import MODES, Inference, Mode, prepare
@@ -21,6 +21,7 @@ from loca_sae.parameters import DownstreamInterventions
 from loca_sae.tpp import fit_probes, tpp
 from loca_sae.training import Trained
 
+_COMPARED = ("standard", "topk", "loca")
 _SPLICE_BATCH = 4
 _Key = tuple[int, Mode]  # which SAE, which mode
 
@@ -29,7 +30,7 @@ def run(p: DownstreamInterventions) -> pd.DataFrame:
     """TPP: one row an SAE, mode, labelled set, class and number N of ablated latents."""
     data = experiment_data.load(p)
     frames = []
-    for trained in compared_saes(p, data):
+    for trained in trained_saes(p, data, _COMPARED):
         for mode in MODES:
             frame = _tpp_cached(trained, mode, data, p)
             frames.append(frame.assign(**provenance(trained, data, p), mode=mode))
@@ -50,7 +51,7 @@ def splice(p: DownstreamInterventions) -> pd.DataFrame:
     spliced_cross_entropy, added_cross_entropy (their difference), kl (clean to spliced).
     """
     data = experiment_data.load(p)
-    saes = compared_saes(p, data)
+    saes = trained_saes(p, data, _COMPARED)
     key = {
         "saes": [trained.path.name for trained in saes],
         "heldout": data.heldout.name,

@@ -1,181 +1,192 @@
-"""One SAE in one mode, through every measure: a row of a table, cached in the store."""
+"""A row of a table: one SAE, one kind of inference, one protocol; computed once, then in the store.
+
+Two rows whose protocols differ only in a choice that cannot matter there (a threshold for an SAE
+that has none, say) share one computation (`Protocol.effective`).
+"""
 
 import json
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from loca_sae import metrics, probing, sparse_coding, store
-from loca_sae.experiments.data import Concept, ConceptSplit, Data
-from loca_sae.inference import Inference, Mode, Solver, prepare
+from loca_sae import store
+from loca_sae.experiments.calibration import Bench
+from loca_sae.experiments.data import ConceptSplit, Data
+from loca_sae.experiments.evaluation import EvaluationData, evaluation
+from loca_sae.experiments.rows import Row, pooled_variants, rows
+from loca_sae.experiments.subjects import Subject, subject
+from loca_sae.external_saes import ExternalSae
+from loca_sae.inference import Inference, Mode, Settings, Solver
+from loca_sae.inference.settings import settings
 from loca_sae.parameters import Parameters
+from loca_sae.protocols import Protocol
+from loca_sae.protocols import protocol as named
 from loca_sae.training import Trained
-
-PROTOCOL = "native"
-_CHUNK = 2048
 
 
 def measure(
-    trained: Trained,
+    trained: Trained | ExternalSae,
     data: Data,
     p: Parameters,
     mode: Mode,
+    protocol: str | Protocol = "native",
+    *,
+    step: int | None = None,
+    steps: int | None = None,
+    solver: Solver = "ista",
+    refit: bool = False,
+    gap: bool = True,
+    tokens: int | None = None,
+) -> Row:
+    """Every measure of one SAE (at optimizer step ``step``) in one mode under one protocol.
+
+    steps: ISTA steps of semi and non (None: the mode's default).
+    refit: replace the values by non-negative least squares on the support that the mode chose.
+    gap: also take the amortization gap against the certified optimum, at the lambda at which the
+        optimum has the mean L0 of full mode.
+    tokens: measure on the first so many held-out tokens; None takes all.
+    Returns a flat dict; every row carries what identifies it (see `provenance`). A value that does
+    not exist (the lambda of the encoder, say) is None.
+    """
+    chosen = settings(mode, protocol, steps, solver, refit)
+    found = _Measurement.of(trained, data, p, chosen, step=step, gap=gap, tokens=tokens)
+    return found.rows(pair=refit)[int(refit)]
+
+
+def measure_pair(
+    trained: Trained | ExternalSae,
+    data: Data,
+    p: Parameters,
+    mode: Mode,
+    protocol: str | Protocol = "native",
     *,
     step: int | None = None,
     steps: int | None = None,
     solver: Solver = "ista",
     gap: bool = True,
+    tokens: int | None = None,
+) -> tuple[Row, Row]:
+    """(row, row with refitted values): `measure` twice, for the price of inferring codes once."""
+    chosen = settings(mode, protocol, steps, solver, False)
+    found = _Measurement.of(trained, data, p, chosen, step=step, gap=gap, tokens=tokens)
+    plain, refitted = found.rows(pair=True)
+    return plain, refitted
+
+
+@dataclass(frozen=True)
+class _Measurement:
+    """What decides a row: the SAE, the data, how codes are inferred, and on how much."""
+
+    subject: Subject
+    evaluated: EvaluationData
+    chosen: Settings
+    head: dict[str, Any]
+    calibration: tuple[int, int]  # tokens and seed of the calibration sample
+    device: str
+    gap: bool
+    tokens: int | None
+
+    @classmethod
+    def of(
+        cls,
+        trained: Trained | ExternalSae,
+        data: Data,
+        p: Parameters,
+        chosen: Settings,
+        *,
+        step: int | None,
+        gap: bool,
+        tokens: int | None,
+    ) -> "_Measurement":
+        sae = subject(trained, step)
+        effective = chosen.protocol.effective(sae.architecture, chosen.mode)
+        evaluated = evaluation(data, p, chosen.protocol, tokens)
+        if sae.scale is not None:
+            evaluated = evaluated.in_units(sae.scale)
+        head = _head(sae, data, p, chosen.protocol, evaluated, tokens)
+        n = min(p.calibration_tokens, evaluated.tokens.n)
+        chosen = replace(chosen, protocol=effective, refit=False)
+        return cls(sae, evaluated, chosen, head, (n, p.seed), p.device, gap, tokens)
+
+    def rows(self, *, pair: bool) -> list[Row]:
+        """The row, and the refitted one if ``pair``; from the store or computed."""
+        key = {
+            **self._identity(),
+            "settings": asdict(self.chosen),
+            "data": self.evaluated.key,
+            "gap": self.gap,
+            "tokens": self.tokens,
+            "pair": pair,
+        }
+
+        def build(folder: Path) -> None:
+            found = rows(
+                self._bench(),
+                self.evaluated,
+                self.chosen,
+                pair=pair,
+                gap=self.gap,
+                tokens=self.tokens,
+            )
+            (folder / "rows.json").write_text(json.dumps(found))
+
+        name = f"{self.subject.label}-{self.chosen.mode}"
+        artifact = store.artifact("measures", key, build, modules=[__name__], name=name)
+        measured = json.loads((artifact.path / "rows.json").read_text())
+        how = {"step": self.subject.step, "mode": self.chosen.mode, "solver": self.chosen.solver}
+        return [{**self.head, **how, **row} for row in measured]
+
+    def _bench(self) -> Bench:
+        n, seed = self.calibration
+        sample = self.evaluated.tokens.sample(n, seed).to(self.device)
+        return Bench(self.subject.load(self.device), self._identity(), sample)
+
+    def _identity(self) -> dict[str, Any]:
+        return {
+            **self.subject.identity,
+            "sample": [self.evaluated.tokens.name, *self.calibration],
+            "device": torch.device(self.device).type,
+        }
+
+
+def provenance(
+    trained: Trained | ExternalSae, data: Data, p: Parameters, protocol: str | Protocol = "native"
 ) -> dict[str, Any]:
-    """Every measure of one SAE (at optimizer step ``step``) in one mode.
-
-    steps: ISTA steps of semi and non (None: the mode's default).
-    gap: also take the amortization gap against the certified optimum, at the lambda at which the
-        optimum has the mean L0 of full mode.
-    Returns a flat dict; every row carries what identifies it (see ``provenance``).
-    """
-    step = trained.recipe.steps if step is None else step
-    key = {
-        "sae": trained.path.name,
-        "step": step,
-        "mode": mode,
-        "steps": steps,
-        "solver": solver,
-        "gap": gap,
-        "heldout": data.heldout.name,
-        "concepts": _concept_key(p),
-        "calibration_tokens": p.calibration_tokens,
-    }
-
-    def build(folder: Path) -> None:
-        sae = trained.load(step, device=p.device)
-        row = _measure(sae, data, p, mode, steps, solver, gap)
-        (folder / "row.json").write_text(json.dumps(row))
-
-    artifact = store.artifact(
-        "measures", key, build, modules=[__name__], name=f"{trained.recipe.architecture}-{mode}"
-    )
-    row = json.loads((artifact.path / "row.json").read_text())
-    return {**provenance(trained, data, p), "step": step, "mode": mode, "solver": solver, **row}
-
-
-def provenance(trained: Trained, data: Data, p: Parameters) -> dict[str, Any]:
     """What a reader needs to know about a row before believing it."""
-    recipe = trained.recipe
+    chosen = named(protocol)
+    return _head(subject(trained), data, p, chosen, evaluation(data, p, chosen), None)
+
+
+def _head(
+    sae: Subject,
+    data: Data,
+    p: Parameters,
+    protocol: Protocol,
+    evaluated: EvaluationData,
+    tokens: int | None,
+) -> dict[str, Any]:
+    n = evaluated.tokens.n
     return {
-        "protocol": PROTOCOL,
+        "protocol": protocol.name,
         "model": p.model,
         "layer": p.layer,
-        "architecture": recipe.architecture,
-        "sparsity": recipe.sparsity,
-        "d_sae": recipe.d_sae,
-        "train_tokens": data.train.n,
-        "eval_tokens": data.heldout.n,
-        "seed": recipe.seed,
+        "sae": sae.label,
+        "architecture": sae.architecture,
+        "sparsity": sae.sparsity,
+        "d_sae": sae.d_sae,
+        "train_tokens": data.train.n if sae.own else None,
+        "eval_tokens": n if tokens is None else min(tokens, n),
+        "seed": p.seed if sae.seed is None else sae.seed,
     }
 
 
 def calibration_sample(data: Data, p: Parameters) -> torch.Tensor:
-    """The held-out activations on which lambda is calibrated."""
+    """The held-out activations on which lambda is calibrated under native."""
     return data.heldout.sample(min(p.calibration_tokens, data.heldout.n), p.seed).to(p.device)
-
-
-def _concept_key(p: Parameters) -> list[Any]:
-    return [p.concepts, p.labels, p.texts, p.tokens_per_text, p.seed]
-
-
-def _measure(
-    sae: Any,
-    data: Data,
-    p: Parameters,
-    mode: Mode,
-    steps: int | None,
-    solver: Solver,
-    gap: bool,
-) -> dict[str, Any]:
-    sample = calibration_sample(data, p)
-    infer = prepare(sae, sample, mode, steps=steps, solver=solver)
-    row: dict[str, Any] = {
-        "ista_steps": infer.steps if solver == "ista" and mode != "full" else None,
-        "lam": infer.lam if mode != "full" else None,
-        "target_l0": infer.target_l0,
-        "l0_matched": infer.matched,
-    }
-    row |= reconstruction(infer, data, p)
-    codes = infer(sample)
-    if mode != "full":
-        row["duality_gap"] = relative_duality_gap(infer, sample, codes)
-    if gap:
-        row |= amortization(infer, sample, codes)
-    row |= concept_measures(infer, data.concepts, p.device)
-    return row
-
-
-@torch.no_grad()
-def reconstruction(infer: Inference, data: Data, p: Parameters) -> dict[str, float]:
-    """NMSE, FVU, L0 and firing rates on all held-out tokens, in bounded memory."""
-    error = metrics.Reconstruction()
-    firing = metrics.Firing()
-    for x in data.heldout.iterate(_CHUNK):
-        x = x.to(p.device)
-        codes = infer(x)
-        error.update(x, infer.reconstruct(codes))
-        firing.update(codes)
-    rate = firing.rate()
-    return {
-        "nmse": error.nmse(),
-        "fvu": error.fvu(),
-        "l0": firing.l0(),
-        "dead": metrics.dead_rate(rate),
-        "dense_0.1": metrics.dense_rate(rate, 0.1),
-        "dense_0.2": metrics.dense_rate(rate, 0.2),
-    }
-
-
-def relative_duality_gap(infer: Inference, x: torch.Tensor, codes: torch.Tensor) -> float:
-    """How far this mode's codes can be from the optimum: mean gap / mean objective, in [0, 1]."""
-    atoms, target = infer.dictionary.W_dec, x - infer.dictionary.b_dec
-    gap = sparse_coding.duality_gap(target, codes, atoms, infer.lam).mean()
-    return float(gap / sparse_coding.objective(target, codes, atoms, infer.lam).mean())
-
-
-def amortization(infer: Inference, x: torch.Tensor, codes: torch.Tensor) -> dict[str, Any]:
-    """The paper's gap L(x, z) - L(x, z_o), mean over x, with the certified optimum as z_o.
-
-    L needs one lambda for both: the one at which the *optimum* has the mean L0 of full mode, the
-    same for every mode of an SAE. ``gap_relative`` divides by the optimum's objective.
-    """
-    if infer.target_l0 == 0:  # an encoder that fires nowhere has no density to match
-        return {"gap": None, "gap_relative": None, "gap_lam": None, "gap_l0_matched": False}
-    optimum = prepare(infer.sae, x, "non", solver="exact", target_l0=infer.target_l0)
-    target = x - infer.dictionary.b_dec
-    gap = metrics.amortization_gap(target, codes, optimum(x), infer.dictionary.W_dec, optimum.lam)
-    return {
-        "gap": gap.absolute,
-        "gap_relative": gap.relative,
-        "gap_lam": optimum.lam,
-        "gap_l0_matched": optimum.matched,
-    }
-
-
-def concept_measures(infer: Inference, concepts: list[Concept], device: str) -> dict[str, float]:
-    """dF1 and the absorption proxy, each a mean over all labels of all sets, one against the rest.
-
-    Codes are averaged over the tokens of a text; probes are fitted on the training texts and
-    scored on the test texts, which share no group with them.
-    """
-    rows = []
-    for concept in concepts:
-        train, test = (pooled(infer, split, device) for split in (concept.train, concept.test))
-        for label, y_train in probing.one_vs_rest(concept.train.labels).items():
-            y_test = [int(other == label) for other in concept.test.labels]
-            split_f1 = probing.delta_f1(train, y_train, test, y_test)
-            absorbed = probing.absorption_proxy(train, y_train, test, y_test)
-            rows.append((split_f1.f1_1, split_f1.delta, absorbed.rate))
-    f1, delta, absorption = torch.tensor(rows, dtype=torch.float64).nanmean(0).tolist()
-    return {"f1_1": f1, "delta_f1": delta, "absorption": absorption, "labels": len(rows)}
 
 
 def pooled(infer: Inference, split: ConceptSplit, device: str) -> torch.Tensor:
     """Mean codes [n_texts, d_sae] of the texts of a split."""
-    return probing.pool(infer(split.x.to(device)).cpu(), split.text, len(split.labels))
+    return pooled_variants(infer, split, device, pair=False)[0]

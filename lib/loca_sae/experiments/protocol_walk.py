@@ -14,7 +14,7 @@ from typing import Any, cast
 import pandas as pd
 
 from loca_sae.experiments import data as experiment_data
-from loca_sae.experiments.amortization_interventions import compared_saes
+from loca_sae.experiments.compared import compared_saes
 from loca_sae.experiments.data import Data
 from loca_sae.experiments.measures import measure
 from loca_sae.experiments.subjects import subject

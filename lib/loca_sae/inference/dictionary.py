@@ -56,8 +56,10 @@ def decoder_bias(sae: SAE[Any]) -> torch.Tensor:
 def family(sae: SAE[Any]) -> str:
     """The architecture that was trained.
 
-    SAELens saves BatchTopK and Matryoshka SAEs as JumpReLU SAEs with a learnt threshold; the
-    companion's training notes in the metadata what they were. Without such a note, SAELens's key.
+    SAELens saves BatchTopK and Matryoshka SAEs as JumpReLU SAEs with a learnt threshold. What they
+    were is noted in the metadata, by the companion's training (trained_architecture) or SAELens's
+    own trainer (training_architecture). Without such a note, SAELens's key.
     """
-    noted = getattr(sae.cfg.metadata, "trained_architecture", None)
+    metadata = sae.cfg.metadata
+    noted = metadata.trained_architecture or metadata.training_architecture
     return str(noted or sae.cfg.architecture())

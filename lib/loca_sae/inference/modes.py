@@ -63,6 +63,13 @@ class Inference:
         """
         return Coder(self.sae, self.dictionary, self.settings, self.target_l0)(x, self.lam)
 
+    def refitted(self, x: torch.Tensor, codes: torch.Tensor) -> torch.Tensor:
+        """Codes of this mode [n, d_sae] for x, their values replaced by the best on their support.
+
+        Non-negative least squares for each sample; what ``refit=True`` does after the mode.
+        """
+        return _refitted(self.target(x), self.dictionary.W_dec, codes)
+
     def target(self, x: torch.Tensor) -> torch.Tensor:
         """What the codes explain: x - b_dec, or x where the protocol leaves the bias out."""
         return x - self.dictionary.b_dec
@@ -215,11 +222,16 @@ class Coder:
     def _refitted(self, x: torch.Tensor, codes: torch.Tensor) -> torch.Tensor:
         if not self.settings.refit:
             return codes
-        target, W_dec = x - self.atoms.b_dec, self.atoms.W_dec
-        if bool((codes < 0).any()):
-            atoms = signed.mirrored(W_dec)
-            return signed.merge(sparse_coding.refit(target, atoms, signed.split(codes)))
-        return sparse_coding.refit(target, W_dec, codes)
+        return _refitted(x - self.atoms.b_dec, self.atoms.W_dec, codes)
+
+
+@torch.no_grad()
+def _refitted(target: torch.Tensor, W_dec: torch.Tensor, codes: torch.Tensor) -> torch.Tensor:
+    """Least squares on the support and signs of the codes."""
+    if bool((codes < 0).any()):
+        atoms = signed.mirrored(W_dec)
+        return signed.merge(sparse_coding.refit(target, atoms, signed.split(codes)))
+    return sparse_coding.refit(target, W_dec, codes)
 
 
 @torch.no_grad()

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from loca_sae import data, models
+from loca_sae import data, models, sae_folders
 
 
 def at_most(name: str, value: float, bound_name: str, bound: float) -> None:
@@ -50,6 +50,19 @@ def check_concepts(concepts: list[str]) -> None:
     for name in concepts:
         if name not in known:
             raise ValueError(f"concepts: {name!r} is no labelled set; use some of {known}.")
+
+
+def saved_saes(saes: Iterable[str], model: str, layer: int) -> None:
+    """Each is a folder with an SAE that fits the model and layer, or looks like "release:id"."""
+    for spec in saes:
+        if sae_folders.is_folder(spec):
+            config = sae_folders.read_config(spec)
+            sae_folders.check_config(spec, config, models.describe(model).d_model, layer)
+        elif ":" not in spec:
+            raise ValueError(
+                f"saes: {spec!r} is no folder; give one that SAELens saved an SAE into, or "
+                "'release:id' of SAELens's directory."
+            )
 
 
 def check_device(device: str) -> None:

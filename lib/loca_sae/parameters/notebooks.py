@@ -58,6 +58,12 @@ class AmortizationInterventions(LocaParameters):
     """Notebook 02: every SAE in full, semi and non mode."""
 
     notebook: ClassVar[str] = "02_amortization_interventions"
+    architectures: list[str] = Field(
+        list(ARCHITECTURES), description="SAEs to train and compare, in the order of the tables"
+    )
+    saes: list[str] = Field(
+        [], description="further SAEs: folders that SAELens wrote, or 'release:id' (from a hub)"
+    )
     semi_steps: int = Field(25, ge=1, description="ISTA steps from the encoder's code (semi)")
     non_steps: int = Field(200, ge=1, description="ISTA steps from zero (non)")
     walk_tokens: int = Field(
@@ -69,6 +75,17 @@ class AmortizationInterventions(LocaParameters):
     walk_modes: list[str] = Field(
         ["full", "semi"], min_length=1, description="modes of that walk: full, semi, non"
     )
+
+    @model_validator(mode="after")
+    def _saes_fit(self) -> Self:
+        checks.known_names("architectures", self.architectures, ARCHITECTURES)
+        if not self.architectures and not self.saes:
+            raise ValueError(
+                "architectures: there is nothing to compare; name some of "
+                f"{list(ARCHITECTURES)}, or an SAE of your own in saes."
+            )
+        checks.saved_saes(self.saes, self.model, self.layer)
+        return self
 
     @model_validator(mode="after")
     def _walk_is_possible(self) -> Self:

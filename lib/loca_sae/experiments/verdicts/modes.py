@@ -115,8 +115,8 @@ def local_amortization(table: pd.DataFrame) -> Row:
     mode, and an NMSE above its own in non mode."""
     says = "LocA, one pass: no dead latents, low dF1 and absorption, NMSE worse than non."
     full = of_kind(table, "encoder")
-    full = full[["dead", "delta_f1", "absorption"]].astype(float).groupby(full["architecture"])
-    full = full.mean()
+    measures = full[["dead", "delta_f1", "absorption"]].astype(float)
+    full = measures.groupby(full["architecture"]).mean()
     nmse = _by_kind(table, "loca", "nmse")
     if nmse is None or "topk" not in full.index:
         return claim_row("C9", says, "no LocA and TopK SAE side by side in this table", [])
