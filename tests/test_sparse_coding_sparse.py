@@ -12,6 +12,15 @@ from loca_sae.sparse_coding.outcome import Outcome
 from test_sparse_coding import problem
 
 
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Problems as small as these only lose by being shared out between threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.fixture(params=["coordinate descent", "fista"])
 def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Both engines of solve: the CPU's, and the one of other devices."""
