@@ -23,8 +23,9 @@ _jit = numba.njit(cache=True, nogil=True, fastmath={"contract", "reassoc", "arcp
 
 _SET_SIZE = 512  # a sample that needs more atoms than this is swept over the whole dictionary
 _PADDING = 16  # keeps rows of the small Gram matrix from falling on the same cache lines
-_ENTRY = 0.3  # atoms enter that exceed lam by more than this share of the largest excess
-_INNER_SHARE = 0.1  # a round on the working set ends when its gap is this share of the whole gap
+_FIRST_ENTRY = 0.3  # atoms enter an empty set that exceed lam by this share of the largest excess
+_ENTRY = 0.15  # and later, when fewer exceed it and most of these stay, by this one
+_INNER_SHARE = 0.03  # a round on the working set ends when its gap is this share of the whole gap
 _BLOCK = 32  # neighbouring atoms whose largest correlation is kept, to skip them all at once
 _TILE = 2048  # correlations brought up to date at a time: they and four rows stay in cache
 _SWEEPS_PER_CHECK = 3
@@ -44,7 +45,7 @@ def solve_slice(
     per sample: objective
     and absolute duality gap (float64, of exactly these codes), sweeps, and done (gap <= tol *
     objective, or the optimality conditions at lam = 0). A sample is left as it is when max_sweeps
-    are spent, or after `patience` rounds that hardly improved it.
+    are spent, or after `patience` rounds that hardly improved it, twice: then with h from x itself.
     """
     n, d_sae = q.shape
     size = min(d_sae, _SET_SIZE)
@@ -70,13 +71,19 @@ def _solve(q, z, x, W_dec, gram, longest, lam, tol, max_sweeps, patience, work):
     x_sq = _dot(x, x)
     aim = 0.5 * tol  # below tol, since the certificate is stricter than the running estimate
     n_set, sweeps, stale, best = _restart_set(q, z, gram, work), 0, 0, np.inf
+    refined = False
     while True:
         atoms = members[:n_set] if n_set >= 0 else everyone
         count = _residual_correlations(h, q, z, gram, atoms, used)
+        if refined:
+            _refine(h, x, z, W_dec, used[:count], residual)
         top = _find_peaks(h, peaks)
         distance, scale = _distance(q, z, h, used[:count], top, lam, x_sq)
         stale = 0 if distance < 0.9 * best else stale + 1
         best = min(best, distance)
+        if stale >= patience and not refined:
+            refined, stale, best = True, 0, np.inf
+            continue
         spent = sweeps >= max_sweeps or stale >= patience
         if spent or distance <= aim * scale:
             primal, gap = _certificate(
@@ -245,13 +252,10 @@ def _certificate(x, z, h, peaks, used, W_dec, longest, lam, x_sq, residual):
     feasible. The margin bounds the rounding of h in the worst case (Higham, Accuracy and Stability
     of Numerical Algorithms, section 3.1), so leaving out the others loses no rigour.
     """
-    residual[:] = x
+    _subtract(residual, x, z, W_dec, used)
     z_sum, terms = 0.0, x.shape[0] + 2 + used.shape[0]
     for j in used:
-        weight = np.float64(z[j])
-        z_sum += weight
-        for c in range(x.shape[0]):
-            residual[c] -= weight * W_dec[j, c]
+        z_sum += np.float64(z[j])
     reach = np.sqrt(x_sq) + z_sum * np.sqrt(longest)
     margin = 1.01 * terms * np.finfo(z.dtype).eps * np.sqrt(longest) * reach
     # Of the atoms left out nothing is known but that they do not exceed lam.
@@ -304,6 +308,25 @@ def _residual_correlations(h, q, z, gram, atoms, used):
 
 
 @_jit
+def _refine(h, x, z, W_dec, used, residual):
+    """h = W_dec (x - z W_dec) in float64: dear, but without the rounding of q and gram, which
+    hides the last digits of h where x is much longer than its residual."""
+    _subtract(residual, x, z, W_dec, used)
+    for j in range(h.shape[0]):
+        h[j] = _dot(W_dec[j], residual)
+
+
+@_jit
+def _subtract(residual, x, z, W_dec, used):
+    """residual = x - z W_dec in float64."""
+    residual[:] = x
+    for j in used:
+        weight = np.float64(z[j])
+        for c in range(x.shape[0]):
+            residual[c] -= weight * W_dec[j, c]
+
+
+@_jit
 def _find_peaks(h, peaks):
     """The largest h of each block of neighbours, and of all."""
     top = h[0]
@@ -339,7 +362,7 @@ def _grow_set(n_set, top, q, z, gram, lam, work):
     top: the largest h.
     """
     members, used = work[0], work[10]
-    bar = lam + _ENTRY * (top - lam)
+    bar = lam + (_ENTRY if n_set > 0 else _FIRST_ENTRY) * (top - lam)
     if top <= lam:
         return n_set
     count = _newcomers(work, bar)
