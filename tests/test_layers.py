@@ -21,15 +21,16 @@ LAYERS = [
     *["data", "hub_text", "documents", "corpus"],
     *["harvesting", "text_activations", "activations", "precision"],
     *["names", "sae_folders", "architecture"],
-    *["recipes", "steering", "resuming", "training", "loca_training", "external_saes"],
-    *["protocols", "inference"],
+    *["recipes", "steering", "resuming", "training", "loca_training"],
+    *["protocols", "inference", "external_saes"],
     *["tpp", "interventions"],
     "parameters",
     "experiments",
     *["plotting", "reporting"],
 ]
 # what a command line, a parameter check or a table of contents needs: they must start at once
-LIGHT = ["", "store", "data", "models", "documents", "corpus", "protocols", "sae_folders", "parameters"]
+LIGHT = ["", "store", "data", "models", "documents", "corpus", "protocols", "sae_folders"]
+LIGHT += ["parameters"]
 HEAVY = ["torch", "transformers", "transformer_lens", "sae_lens", "sklearn", "scipy", "numba"]
 HEAVY += ["datasets", "matplotlib", "seaborn"]
 

@@ -9,6 +9,9 @@ from pathlib import Path
 from typing import Any
 
 CONFIG = "cfg.json"
+# SAELens's other kinds, which do not code the activation they read by one dictionary
+_OTHER_KINDS = re.compile("transcoder|temporal|abstopk|crosscoder")
+_RESIDUAL = re.compile(r"blocks\.(\d+)\.hook_(resid_post|resid_pre|out)")
 RUN_TIME = ("layer_norm", "constant_norm_rescale", "constant_scalar_rescale")
 
 
@@ -37,19 +40,25 @@ def read_config(spec: str) -> dict[str, Any]:
     return config
 
 
-def check_config(spec: str, config: dict[str, Any], d_in: int, layer: int) -> None:
-    """SaeMismatch unless the SAE fits a residual stream of width d_in after block ``layer``."""
+def check_config(spec: str, config: dict[str, Any], model: str, d_in: int, layer: int) -> None:
+    """SaeMismatch unless the SAE fits the residual stream of ``model`` after block ``layer``.
+
+    d_in: width of that residual stream. What a configuration does not say cannot be checked.
+    """
+    noted = {**config, **(config.get("metadata") or {})}
+    kind = str(config.get("architecture", "standard"))
+    if _OTHER_KINDS.search(kind):
+        raise SaeMismatch(
+            f"saes: {spec!r} is of kind {kind!r}, which does not code an activation by latents of "
+            "one dictionary; give an SAE."
+        )
+    _check_model(spec, noted.get("model_name"), model)
     if int(config["d_in"]) != d_in:
         raise SaeMismatch(
-            f"saes: {spec!r} was trained on activations of width {config['d_in']}, but the model's "
-            f"are {d_in} wide; set model to the one it was trained on."
+            f"saes: {spec!r} was trained on activations of width {config['d_in']}, but those of "
+            f"{model} are {d_in} wide; set model to the one it was trained on."
         )
-    trained_on = hook_layer(config)
-    if trained_on is not None and trained_on != layer:
-        raise SaeMismatch(
-            f"saes: {spec!r} was trained after block {trained_on}, but layer is {layer}; set "
-            f"layer to {trained_on}."
-        )
+    _check_hook(spec, noted, layer)
     normalization = config.get("normalize_activations", "none")
     if normalization in RUN_TIME:
         raise SaeMismatch(
@@ -59,14 +68,31 @@ def check_config(spec: str, config: dict[str, Any], d_in: int, layer: int) -> No
         )
 
 
-def hook_layer(config: dict[str, Any]) -> int | None:
-    """The block after which the SAE reads, from its metadata; None where they do not say."""
-    metadata = config.get("metadata") or {}
-    for source in (metadata, config):
-        name = str(source.get("hook_name") or "")
-        found = re.fullmatch(r"blocks\.(\d+)\.(hook_resid_(?:post|pre)|hook_out)", name)
-        if found:
-            return int(found[1]) - (found[2] == "hook_resid_pre")
-        if isinstance(source.get("hook_layer"), int):
-            return int(source["hook_layer"])
-    return None
+def _check_model(spec: str, trained_on: Any, model: str) -> None:
+    # a local folder may be called anything, so its name says nothing against the SAE
+    if not trained_on or is_folder(model):
+        return
+    names = [str(each).rstrip("/").rpartition("/")[2].lower() for each in (trained_on, model)]
+    if names[0] != names[1]:
+        raise SaeMismatch(
+            f"saes: {spec!r} was trained on {trained_on!r}, but model is {model!r}; set model to "
+            f"{trained_on!r}, or to a local folder that holds it."
+        )
+
+
+def _check_hook(spec: str, noted: dict[str, Any], layer: int) -> None:
+    hook, trained_after = noted.get("hook_name"), noted.get("hook_layer")
+    if hook:
+        match = _RESIDUAL.fullmatch(str(hook))
+        if match is None:
+            raise SaeMismatch(
+                f"saes: {spec!r} reads {hook!r}, but only the residual stream between blocks is "
+                "measured here (blocks.<layer>.hook_resid_post, hook_resid_pre or hook_out)."
+            )
+        # before block L is after block L - 1
+        trained_after = int(match[1]) - (match[2] == "resid_pre")
+    if trained_after is not None and int(trained_after) != layer:
+        raise SaeMismatch(
+            f"saes: {spec!r} was trained after block {trained_after}, but layer is {layer}; set "
+            f"layer to {trained_after}."
+        )

@@ -23,7 +23,7 @@ def external_saes(p: AmortizationInterventions, d_in: int) -> list[ExternalSae]:
     """``p.saes``, each checked. Equal labels are told apart by a number."""
     found: list[ExternalSae] = []
     for spec in p.saes:
-        opened = open_sae(spec, d_in, p.layer)
+        opened = open_sae(spec, p.model, d_in, p.layer)
         taken = {*p.architectures, *(other.label for other in found)}
         label, count = opened.label, 2
         while label in taken:

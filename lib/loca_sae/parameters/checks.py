@@ -56,8 +56,8 @@ def saved_saes(saes: Iterable[str], model: str, layer: int) -> None:
     """Each is a folder with an SAE that fits the model and layer, or looks like "release:id"."""
     for spec in saes:
         if sae_folders.is_folder(spec):
-            config = sae_folders.read_config(spec)
-            sae_folders.check_config(spec, config, models.describe(model).d_model, layer)
+            config, width = sae_folders.read_config(spec), models.describe(model).d_model
+            sae_folders.check_config(spec, config, model, width, layer)
         elif ":" not in spec:
             raise ValueError(
                 f"saes: {spec!r} is no folder; give one that SAELens saved an SAE into, or "
