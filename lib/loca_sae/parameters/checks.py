@@ -58,7 +58,7 @@ def saved_saes(saes: Iterable[str], model: str, layer: int) -> None:
         if sae_folders.is_folder(spec):
             config, width = sae_folders.read_config(spec), models.describe(model).d_model
             sae_folders.check_config(spec, config, model, width, layer)
-        elif ":" not in spec:
+        elif not all(spec.partition(":")):
             raise ValueError(
                 f"saes: {spec!r} is no folder; give one that SAELens saved an SAE into, or "
                 "'release:id' of SAELens's directory."
