@@ -67,7 +67,7 @@ class AmortizationInterventions(LocaParameters):
     semi_steps: int = Field(25, ge=1, description="ISTA steps from the encoder's code (semi)")
     non_steps: int = Field(200, ge=1, description="ISTA steps from zero (non)")
     walk_tokens: int = Field(
-        512, ge=64, description="held-out tokens, at most, on which protocols are compared"
+        256, ge=64, description="held-out tokens, at most, on which protocols are compared"
     )
     walk_architectures: list[str] = Field(
         ["topk"], description="SAEs that walk from the released protocol to the native one"

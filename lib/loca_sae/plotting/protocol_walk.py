@@ -10,10 +10,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import NullFormatter
 
-from loca_sae.plotting.style import COLOURS, LABELS, PALETTE, finish, style
+from loca_sae.plotting.style import COLOURS, LABELS, finish, style
 
 MEASURES = ["nmse", "dead", "dense_0.1", "delta_f1", "absorption"]
-_WIDE = 30.0  # values that span more than this factor are shown on a logarithmic scale
+_WIDE = 30.0  # NMSEs that span more than this factor are shown on a logarithmic scale
+_BAND = 0.5  # of a row's height is used by the marks of different SAEs
 _MARKS = ["o", "s", "^", "D", "v", "P", "X"]
 
 
@@ -21,11 +22,14 @@ def plot_walk(table: pd.DataFrame, measure: str, ax: Axes) -> Axes:
     """One measure in one mode: a path an SAE from released (above) down to native.
 
     A mark stands at each step whose choice applies to the SAE; elsewhere the path goes straight
-    down. table: rows of one mode, from ``experiments.protocol_walk``.
+    down. Within a row the marks of SAEs stand below one another, so that equal values do not hide
+    each other. table: rows of one mode, from ``experiments.protocol_walk``.
     """
+    saes = table["sae"].nunique()
     for index, (sae, rows) in enumerate(table.groupby("sae", sort=False)):
         rows = rows.sort_values("order")
-        x, y = pd.to_numeric(rows[measure]), rows["order"]
+        x = pd.to_numeric(rows[measure])
+        y = rows["order"] + _BAND * ((index + 0.5) / saes - 0.5)
         look = _look(rows.iloc[0], index)
         applies = [int(place) for place in np.flatnonzero(rows["applies"].astype(bool))]
         ax.plot(x, y, drawstyle="steps-pre", lw=1.1, markevery=applies, label=sae, **look)
@@ -65,8 +69,11 @@ def figure_protocol_walk(table: pd.DataFrame) -> Figure:
                 weight="bold",
             )  # fmt: skip
         for ax, measure in zip(axes[-1], MEASURES, strict=True):
-            _scale(ax, pd.to_numeric(table[measure]))
+            ax.locator_params(axis="x", nbins=4)
             ax.set_xlabel(LABELS[measure].replace(" (", "\n("))
+        if _spans_magnitudes(table["nmse"]):
+            axes[0, 0].set_xscale("log")  # of the whole column
+            axes[-1, 0].xaxis.set_minor_formatter(NullFormatter())
         figure = finish(figure, table.assign(protocol="released to native, choice by choice"))
         figure.subplots_adjust(top=1 - 0.5 / height, wspace=0.12)
         handles = axes[0, 0].get_legend_handles_labels()[0]
@@ -76,7 +83,7 @@ def figure_protocol_walk(table: pd.DataFrame) -> Figure:
 
 def _look(row: pd.Series, index: int) -> dict[str, Any]:
     """The architecture's colour, and a mark of its own; hollow, so that equal values show."""
-    colour = COLOURS.get(str(row["sae"]), COLOURS.get(str(row["architecture"]), PALETTE[9]))
+    colour = COLOURS.get(str(row["sae"]), COLOURS.get(str(row["architecture"]), "0.2"))
     mark = _MARKS[index % len(_MARKS)]
     return {"color": colour, "marker": mark, "markersize": 4.0, "markerfacecolor": "white"}
 
@@ -89,11 +96,6 @@ def _key(line: Line2D) -> Line2D:
     )  # fmt: skip
 
 
-def _scale(ax: Axes, values: pd.Series) -> None:
-    """Logarithmic where positive values span orders of magnitude, else linear."""
-    known = values.dropna()
-    if len(known) and known.min() > 0 and known.max() > _WIDE * known.min():
-        ax.set_xscale("log")
-        ax.xaxis.set_minor_formatter(NullFormatter())
-        return
-    ax.locator_params(axis="x", nbins=4)
+def _spans_magnitudes(values: pd.Series) -> bool:
+    known = pd.to_numeric(values).dropna()
+    return bool(len(known) and known.min() > 0 and known.max() > _WIDE * known.min())
