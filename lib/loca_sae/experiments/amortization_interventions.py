@@ -10,7 +10,7 @@ from loca_sae.experiments.data import Data
 from loca_sae.experiments.kinds import of_kind
 from loca_sae.experiments.measures import measure, measure_pair
 from loca_sae.experiments.paper_rows import beside_the_paper
-from loca_sae.experiments.subjects import subject
+from loca_sae.experiments.subjects import Subject, subject
 from loca_sae.external_saes import ExternalSae
 from loca_sae.inference import Mode, Solver
 from loca_sae.parameters import AmortizationInterventions
@@ -36,7 +36,7 @@ def run(p: AmortizationInterventions) -> pd.DataFrame:
     """Eight rows an SAE, one a kind of inference (`kinds.KINDS`), under the native protocol.
 
     Columns of `measures.measure`, and: inference (the kind's name), wanted_l0 (what the SAE was
-    trained to reach; None for one from elsewhere).
+    trained to reach, for LocA its budgets together; None for one from elsewhere).
     """
     data = experiment_data.load(p)
     rows = [row for trained in compared_saes(p, data) for row in _rows(trained, data, p)]
@@ -46,7 +46,7 @@ def run(p: AmortizationInterventions) -> pd.DataFrame:
 def _rows(
     trained: Trained | ExternalSae, data: Data, p: AmortizationInterventions
 ) -> list[dict[str, Any]]:
-    wanted = float(p.k) if subject(trained).own else None
+    wanted = _wanted_l0(subject(trained), p)
     rows = []
     for way in _ways(p):
         arguments: dict[str, Any] = {"steps": way.steps, "solver": way.solver}
@@ -57,6 +57,12 @@ def _rows(
             found = list(zip((way.name, way.refitted), pair, strict=True))
         rows += [{**row, "inference": name, "wanted_l0": wanted} for name, row in found]
     return rows
+
+
+def _wanted_l0(sae: Subject, p: AmortizationInterventions) -> float | None:
+    if not sae.own:
+        return None
+    return float(p.loca_k if sae.architecture == "loca" else p.k)
 
 
 def _ways(p: AmortizationInterventions) -> list[_Way]:
