@@ -5,7 +5,7 @@ import pandas as pd
 from loca_sae import corpus
 
 # column of the paper's table -> ours, and how it is called
-_MEASURES = {
+MEASURES = {
     "nmse": ("nmse", "NMSE"),
     "dead_rate": ("dead", "dead"),
     "delta_f1": ("delta_f1", "dF1"),
@@ -31,7 +31,7 @@ def beside_the_paper(table: pd.DataFrame) -> pd.DataFrame:
         _row(row, column, ours, paper)
         for _, row in paper.iterrows()
         if (row["sae"], row["mode"]) in known
-        for column in _MEASURES
+        for column in MEASURES
         if not pd.isna(row[column])
     ]
     columns = ["paper's model", "SAE", "mode", "measure", "paper", "here", "difference", "remark"]
@@ -39,7 +39,7 @@ def beside_the_paper(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _row(row: pd.Series, column: str, ours: pd.DataFrame, paper: pd.DataFrame) -> list[object]:
-    name, heading = _MEASURES[column]
+    name, heading = MEASURES[column]
     theirs, mine = float(row[column]), float(ours.loc[(row["sae"], row["mode"]), name])
     remark = _remark(row, column, theirs, mine, ours, paper)
     head = [row["model"], row["sae"], row["mode"], heading]
@@ -61,7 +61,7 @@ def _remark(
     if before.empty or (row["sae"], "full") not in ours.index:
         return "no full row"
     there = _direction(theirs - float(before.iloc[0]))
-    here = _direction(mine - float(ours.loc[(row["sae"], "full"), _MEASURES[column][0]]))
+    here = _direction(mine - float(ours.loc[(row["sae"], "full"), MEASURES[column][0]]))
     return f"{there} in both" if there == here else f"{there} in the paper, {here} here"
 
 

@@ -105,14 +105,36 @@ class LocaSae(LocaParameters):
     notebook: ClassVar[str] = "03_loca_sae"
 
 
-class IstaAblation(Parameters):
-    """Notebook 04: the number of ISTA steps in semi mode."""
+class IstaAblation(LocaParameters):
+    """Notebook 04: the number of ISTA steps, from the encoder's code and from zero."""
 
     notebook: ClassVar[str] = "04_ista_ablation"
-    architecture: str = Field("batchtopk", pattern="^(batchtopk|topk)$", description="the SAE")
-    ista_steps: list[Positive] = Field(
-        [5, 25, 50], min_length=2, description="ISTA steps from the encoder's code"
+    architectures: list[str] = Field(
+        ["batchtopk"],
+        min_length=1,
+        description="SAEs; the first one is also read under each protocol",
     )
+    ista_steps: list[Positive] = Field(
+        [5, 25, 50, 200], min_length=2, description="ISTA steps from either start"
+    )
+    protocol_tokens: int = Field(
+        512, ge=64, description="held-out tokens, at most, on which protocols are compared"
+    )
+
+    @model_validator(mode="after")
+    def _sweep_is_possible(self) -> Self:
+        checks.known_names("architectures", self.architectures, ARCHITECTURES)
+        if min(self.ista_steps) > 50:
+            raise ValueError(
+                f"ista_steps: {self.ista_steps} has none up to 50, which the protocols are "
+                "compared on; add one."
+            )
+        if self.layer == 0:
+            raise ValueError(
+                "layer: 0 has no layer below it, which the released protocol reads; choose a "
+                "layer of 1 or more."
+            )
+        return self
 
 
 class DownstreamInterventions(LocaParameters):

@@ -8,7 +8,7 @@ mode. Every figure carries a line that says what it was measured on.
 from loca_sae.plotting.decomposition import figure_decomposition, plot_decomposition
 from loca_sae.plotting.downstream import figure_splice, figure_tpp, plot_splice, plot_tpp
 from loca_sae.plotting.dynamics import figure_training_dynamics, plot_over_training
-from loca_sae.plotting.ista import figure_ista_ablation, plot_ista_steps
+from loca_sae.plotting.ista import figure_ista_ablation, figure_ista_pathologies, plot_ista_steps
 from loca_sae.plotting.loca import figure_loca, plot_angular_variance, plot_curves, plot_variants
 from loca_sae.plotting.modes import figure_modes, plot_modes
 from loca_sae.plotting.protocol_walk import figure_protocol_walk, plot_walk
@@ -21,6 +21,7 @@ __all__ = [
     "STYLE",
     "figure_decomposition",
     "figure_ista_ablation",
+    "figure_ista_pathologies",
     "figure_loca",
     "figure_modes",
     "figure_protocol_walk",
