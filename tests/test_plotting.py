@@ -93,12 +93,22 @@ def test_a_line_of_the_decomposition_ends_where_the_better_code_is() -> None:
     assert ends[:3] == [[0.098, 0.093], [0.093, 0.092], [0.140, 0.086]]
 
 
-def test_the_optimum_is_a_line_beside_the_steps() -> None:
+def test_steps_from_both_starts_are_drawn_raw_and_refitted_beside_encoder_and_optimum() -> None:
     _, ax = plt.subplots()
-    plotting.plot_ista_steps(ista_table([0.4, 0.3, 0.2, 0.1]), "nmse", ax)
-    steps, optimum = ax.lines[0], ax.lines[1]
-    assert list(steps.get_xdata()) == [0, 5, 10] and list(steps.get_ydata()) == [0.4, 0.3, 0.2]
-    assert set(optimum.get_ydata()) == {0.1}
+    gap = plotting.plot_ista_steps(ista_table([0.4, 0.3, 0.2, 0.1]), ax)
+    level = [line.get_ydata()[0] for line in ax.lines[:4]]
+    assert level == pytest.approx([0.4, 0.32, 0.1, 0.08])
+    paths = [list(line.get_ydata()) for line in ax.lines[4:]]
+    assert paths[0] == [0.3, 0.2] and paths[1] == pytest.approx([0.24, 0.16])
+    assert paths[2] == [0.15, 0.15] and len(paths) == 4
+    assert [list(line.get_xdata()) for line in gap.lines] == [[5, 10]] * 2
+    assert gap.get_yscale() == "log"
+
+
+def test_pathologies_of_the_first_sae_are_drawn_from_both_starts() -> None:
+    figure = plotting.figure_ista_pathologies(ista_table([0.4, 0.3, 0.2, 0.1]))
+    for ax in figure.axes:
+        assert [len(line.get_xdata()) for line in ax.lines[:2]] == [2, 2]
 
 
 def test_tpp_lines_are_means_over_classes() -> None:

@@ -59,7 +59,8 @@ class AmortizationInterventions(LocaParameters):
 
     notebook: ClassVar[str] = "02_amortization_interventions"
     architectures: list[str] = Field(
-        list(ARCHITECTURES), description="SAEs to train and compare, in the order of the tables"
+        ["standard", "topk", "jumprelu", "loca"],
+        description="SAEs to train and compare, in the order of the tables",
     )
     saes: list[str] = Field(
         [], description="further SAEs: folders that SAELens wrote, or 'release:id' (from a hub)"
