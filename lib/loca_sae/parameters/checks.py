@@ -26,6 +26,12 @@ def known_names(name: str, values: Iterable[str], known: Sequence[str]) -> None:
             raise ValueError(f"{name}: {value!r} is unknown; use some of {list(known)}.")
 
 
+def distinct(name: str, values: Sequence[object]) -> None:
+    for value in values:
+        if values.count(value) > 1:
+            raise ValueError(f"{name}: {value!r} stands there more than once; name it once.")
+
+
 def check_model(model: str, layer: int) -> None:
     info = models.describe(model)
     if layer >= info.n_layers:

@@ -125,6 +125,8 @@ class IstaAblation(LocaParameters):
     @model_validator(mode="after")
     def _sweep_is_possible(self) -> Self:
         checks.known_names("architectures", self.architectures, ARCHITECTURES)
+        checks.distinct("architectures", self.architectures)
+        checks.distinct("ista_steps", self.ista_steps)
         if min(self.ista_steps) > 50:
             raise ValueError(
                 f"ista_steps: {self.ista_steps} has none up to 50, which the protocols are "

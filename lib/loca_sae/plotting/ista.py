@@ -57,31 +57,26 @@ def plot_ista_steps(rows: pd.DataFrame, ax: Axes) -> Axes:
 
 
 def figure_ista_ablation(table: pd.DataFrame) -> Figure:
-    """A panel an SAE, in the order of the table, and a legend."""
+    """A panel an SAE, in the order of the table; the first one is twice as wide."""
     names = list(table["sae"].unique())
-    columns = min(_COLUMNS, len(names))
-    lines = math.ceil(len(names) / columns)
-    width = max(5.0, 3.1 * columns)
+    lines = math.ceil((len(names) + 2) / _COLUMNS)  # the wide panel, and a cell for the legend
     with style():
-        figure, axes = plt.subplots(
-            lines, columns, figsize=(width, 0.75 + 2.5 * lines), squeeze=False
-        )
-        for ax, name in zip(axes.flat, names, strict=False):
+        figure = plt.figure(figsize=(9.2, 0.45 + 2.5 * lines))
+        grid = figure.add_gridspec(lines, _COLUMNS)
+        for index, name in enumerate(names):
+            line, column = divmod(index + (index > 0), _COLUMNS)
+            ax = figure.add_subplot(grid[line, :2] if index == 0 else grid[line, column])
             gap = plot_ista_steps(table[table["sae"] == name], ax)
             ax.set_title(name)
-            place = ax.get_subplotspec()
-            assert place is not None  # made by subplots
-            if not place.is_first_col():
+            if column > 0:
                 ax.set_ylabel("")
-            if not place.is_last_col() and name != names[-1]:
+            if index and column < _COLUMNS - 1 and name != names[-1]:
                 gap.set_ylabel("")
-        for ax in axes.flat[len(names) :]:
-            ax.set_visible(False)
-        figure = finish(figure, table)
-        top = 0.65 / figure.get_figheight()
-        figure.subplots_adjust(top=1 - top - 0.02)
-        figure.legend(handles=_legend(), loc="upper center", ncol=4, fontsize=7.5)
-        return figure
+        line, column = divmod(len(names) + 1, _COLUMNS)
+        key = figure.add_subplot(grid[line, column])
+        key.axis("off")
+        key.legend(handles=_legend(), loc="center", fontsize=8)
+        return finish(figure, table)
 
 
 def figure_ista_pathologies(table: pd.DataFrame) -> Figure:

@@ -4,7 +4,7 @@ from loca_sae.experiments.numbers.dynamics import training_dynamics
 from loca_sae.experiments.numbers.effects import downstream
 from loca_sae.experiments.numbers.local import loca
 from loca_sae.experiments.numbers.modes import amortization
-from loca_sae.experiments.numbers.steps import ista_ablation
+from loca_sae.experiments.numbers.steps import ista_ablation, ista_protocols
 from loca_sae.experiments.numbers.values import Values, coarse, fine
 from loca_sae.experiments.numbers.walk import walk
 
@@ -15,6 +15,7 @@ __all__ = [
     "downstream",
     "fine",
     "ista_ablation",
+    "ista_protocols",
     "loca",
     "training_dynamics",
     "walk",

@@ -35,6 +35,24 @@ def ista_ablation(table: pd.DataFrame) -> Values:
     return values
 
 
+def ista_protocols(protocols: pd.DataFrame) -> Values:
+    """What the steps from the encoder do under each protocol, and how dense the codes are there.
+
+    protocols: ``ista_ablation.under_protocols``. Of each protocol: NMSE and L0 of the encoder and
+    after the most steps (<protocol>-encoder-nmse, <protocol>-most-l0, ...), and target_l0, the L0
+    that lambda was aimed at. d_sae and protocol-steps, the most steps, are those of all of them.
+    """
+    values: Values = {"d_sae": int(protocols["d_sae"].iloc[0])}
+    values["protocol-steps"] = int(protocols["ista_steps"].max())
+    for name, rows in protocols.groupby("protocol", sort=False):
+        path = rows.sort_values("ista_steps")
+        for place, row in (("encoder", path.iloc[0]), ("most", path.iloc[-1])):
+            for measure in ("nmse", "l0"):
+                values[f"{name}-{place}-{measure}"] = number(row[measure])
+        values[f"{name}-target_l0"] = number(path["target_l0"].iloc[-1])
+    return values
+
+
 def _over_all(table: pd.DataFrame, most: float) -> Values:
     lower = {"raw": 0, "refitted": 0}
     gaps = []
