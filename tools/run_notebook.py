@@ -34,6 +34,9 @@ _ENVIRONMENT = {
     "PYDEVD_DISABLE_FILE_VALIDATION": "1",
     "PYTHONHASHSEED": "0",
     "TOKENIZERS_PARALLELISM": "false",
+    # probes are many fits on one or two columns, three times slower with a pool of BLAS threads;
+    # torch has its own threads and is not concerned
+    "OPENBLAS_NUM_THREADS": "1",
 }
 
 
