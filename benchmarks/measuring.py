@@ -39,7 +39,8 @@ def measure(problem: Problem, solver: Solver, rows: int | None = None) -> dict[s
     """
     solver.run(_first(problem, 8))
     most = min(len(problem.x), settings.ROWS)
-    rows = rows or (most if solver.fast else min(settings.LEAST_ROWS, most))
+    least = min(settings.least_rows(len(problem.W_dec)), most)
+    rows = rows or (most if solver.fast else least)
     grow = not solver.fast
     calls = [_call(solver.run, _first(problem, rows))]
     while grow and rows < most and 4 * calls[0].seconds <= settings.CALL_SECONDS:

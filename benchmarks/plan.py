@@ -34,9 +34,10 @@ def jobs(
 
 
 def scaling_rows(d_sae: int) -> tuple[int, ...]:
-    """Numbers of samples for the scaling of `solve`; the largest only at the headline's d_sae."""
-    rows = settings.SCALING_ROWS
-    return rows if d_sae == settings.HEADLINE else rows[:-1]
+    """Further numbers of samples for the scaling of `solve`, beside the ROWS that it is measured
+    with anyway; the largest only at the headline's d_sae."""
+    rows = [n for n in settings.SCALING_ROWS if n != settings.ROWS]
+    return tuple(rows if d_sae == settings.HEADLINE else [n for n in rows if n < settings.ROWS])
 
 
 def measure(wanted: list[Job], cells: Cells) -> None:

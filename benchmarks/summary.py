@@ -100,14 +100,8 @@ def scaling(cells: Sequence[Row]) -> list[Row]:
     size was measured with, which hold the Gram matrix, made once a call and of d_sae^2 cost.
     a sample: the slope between the numbers of samples, where that fixed cost drops out.
     """
-    timed: dict[str, dict[int, dict[int, float]]] = {}
-    for cell in cells:
-        if cell["solver"] == "solve" and cell["wanted_rows"] is not None:
-            sizes = timed.setdefault(cell["model"], {})
-            median = float(np.median(cell["seconds"]))
-            sizes.setdefault(cell["d_sae"], {})[cell["rows"]] = median
     found = []
-    for model, sizes in timed.items():
+    for model, sizes in _timed(cells).items():
         in_n = sizes.get(settings.HEADLINE, {})
         shared = sorted(set.intersection(*(set(rows) for rows in sizes.values())))
         whole = {d_sae: sizes[d_sae][shared[-1]] for d_sae in sorted(sizes)}
@@ -119,6 +113,18 @@ def scaling(cells: Sequence[Row]) -> list[Row]:
             row = {"model": model, "of": name, "exponent": power, "met": met}
             found.append({**row, "seconds": {str(key): times[key] for key in sorted(times)}})
     return found
+
+
+def _timed(cells: Sequence[Row]) -> dict[str, dict[int, dict[int, float]]]:
+    """model -> d_sae -> number of samples -> seconds of `solve`, with all threads."""
+    own = [c for c in cells if c["solver"] == "solve" and c["l0_target"] == settings.SCALING_L0]
+    most = max((cell["threads"] for cell in own), default=0)
+    timed: dict[str, dict[int, dict[int, float]]] = {}
+    for cell in own:
+        if cell["threads"] == most:
+            times = timed.setdefault(cell["model"], {}).setdefault(cell["d_sae"], {})
+            times[cell["rows"]] = float(np.median(cell["seconds"]))
+    return timed
 
 
 def exponent(times: dict[int, float]) -> float | None:

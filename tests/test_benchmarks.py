@@ -302,7 +302,7 @@ def test_the_committed_results_are_whole_and_agree_with_the_tables_of_the_book()
     solvers = set(SOLVERS) - set(results["machine"]["skipped"])
     assert {row["solver"] for row in results["details"]} == solvers
     for row in results["details"]:
-        assert row["samples_per_second"] > 0 and row["common_rows"] >= settings.LEAST_ROWS
+        assert row["samples_per_second"] > 0 and row["common_rows"] >= 32
     for name, table in tables.tables(results).items():
         path = settings.BOOK / f"{tables.STEM}_{name}.csv"
         with path.open(newline="", encoding="utf-8") as file:
