@@ -6,6 +6,7 @@ environment before torch, numpy's BLAS and SPAMS's OpenMP start.
 
 import dataclasses
 import json
+import os
 import sys
 from typing import Any
 
@@ -21,10 +22,13 @@ CALIBRATION = "calibration"
 
 
 def run(jobs: list[Job], cells: Cells, problem: Problem) -> None:
-    """Measure what is not measured yet."""
+    """Measure what is not measured yet, for as long as the process that asked for it lives."""
+    parent = os.getppid()
     for job in jobs:
         if job in cells:
             continue
+        if os.getppid() != parent:  # killed; the next run must not be timed beside this one
+            return
         ready = problem
         if job.solver != CALIBRATION:
             ready = problem._replace(lam=cells[calibration_of(job)]["lam"])

@@ -142,6 +142,16 @@ def test_a_line_cut_off_by_a_kill_costs_that_cell_only(tmp_path: Path) -> None:
     assert Cells(path, "here")[a_job("spams")] == {"rows": 3}
 
 
+def test_a_worker_stops_when_the_run_that_started_it_was_killed(
+    tmp_path: Path, problem: Problem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parents = iter([10, 10, 1])
+    monkeypatch.setattr(worker.os, "getppid", lambda: next(parents))
+    cells = Cells(tmp_path / "cells.jsonl", "here")
+    worker.run([worker.calibration_of(a_job()), a_job()], cells, problem)
+    assert worker.calibration_of(a_job()) in cells and a_job() not in cells
+
+
 def test_cells_of_another_machine_or_version_are_not_served(tmp_path: Path) -> None:
     Cells(tmp_path / "cells.jsonl", "here").put(a_job(), {"rows": 1})
     assert a_job() not in Cells(tmp_path / "cells.jsonl", "elsewhere")
