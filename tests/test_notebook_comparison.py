@@ -100,7 +100,14 @@ def failures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
     nbformat.write(notebook([*CELLS.values(), "print('another cell')"]), folder / "source.ipynb")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(ROOT))
-        job = Job(folder / "source.ipynb", executed, folder / "failed", folder / "log", {})
+        job = Job(
+            name="source",
+            source=folder / "source.ipynb",
+            output=executed,
+            failed=folder / "failed",
+            log=folder / "log",
+            parameters={},
+        )
         assert run(job, ROOT)
     (folder / "notebooks").mkdir()
     for name, (index, change, _) in CASES.items():
