@@ -40,6 +40,27 @@ def own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     yield root
 
 
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Small problems only lose by being shared out between threads."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(params=["coordinate descent", "fista"])
+def solve_engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Both engines of `sparse_coding.solve`: the CPU's, and the one of other devices."""
+    from loca_sae.sparse_coding import exact
+
+    if request.param == "fista":
+        monkeypatch.setattr(exact, "fits", lambda W_dec: False)
+    return request.param
+
+
 @pytest.fixture(scope="session")
 def tiny_llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a random Llama (3 blocks, d_model 16) and a 64-token tokenizer."""

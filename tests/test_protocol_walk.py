@@ -243,8 +243,7 @@ def measured(monkeypatch):
 
     monkeypatch.setattr(walks, "measure", measure)
     monkeypatch.setattr(walks, "subject", lambda trained: trained)
-    found = "measured_saes" if hasattr(walks, "measured_saes") else "compared_saes"
-    monkeypatch.setattr(walks, found, lambda p, data: saes)
+    monkeypatch.setattr(walks, "compared_saes", lambda p, data: saes)
     monkeypatch.setattr(walks.experiment_data, "load", lambda p: None)
     return walks, asked
 

@@ -1,6 +1,5 @@
 """Orthogonal matching pursuit with z >= 0, against brute force and scikit-learn."""
 
-from collections.abc import Iterator
 from itertools import combinations
 
 import numpy as np
@@ -13,14 +12,7 @@ from loca_sae.sparse_coding import batched_omp, coordinate_descent, k_sparse
 from test_sparse_coding import problem
 from test_sparse_coding_refit import error, nnls_error
 
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Problems as small as these only lose by being shared out between threads."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(params=["compiled", "batched"])

@@ -1,7 +1,6 @@
 """Values refitted on a support, against scipy's solver and the optimality conditions."""
 
 import warnings
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -14,14 +13,7 @@ from loca_sae import sparse_coding
 from loca_sae.sparse_coding import batched_nnls, coordinate_descent
 from test_sparse_coding import problem
 
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Problems as small as these only lose by being shared out between threads."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(params=["compiled", "batched"])

@@ -2,7 +2,6 @@
 
 import math
 import warnings
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -16,25 +15,10 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import Lasso
 
 from loca_sae import sparse_coding
-from loca_sae.sparse_coding import coordinate_descent, exact
+from loca_sae.sparse_coding import coordinate_descent
 from test_sparse_coding import minimum, problem
 
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Problems as small as these only lose by being shared out between threads."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-@pytest.fixture(params=["coordinate descent", "fista"])
-def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Both engines of solve: the CPU's, and the one of other devices."""
-    if request.param == "fista":
-        monkeypatch.setattr(exact, "fits", lambda W_dec: False)
-    return request.param
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def least(x, atoms, lam) -> torch.Tensor:
@@ -69,7 +53,7 @@ def test_small_problems_are_solved_as_brute_force_over_supports_does(d_in, d_sae
         assert least * (1 - 1e-9) <= value <= least * (1 + 1.1e-5) + 1e-12
 
 
-def test_the_optimality_conditions_hold(engine: str) -> None:
+def test_the_optimality_conditions_hold(solve_engine: str) -> None:
     x, atoms = problem(60, 32, 128)
     lam = 0.1
     solution = sparse_coding.solve(x, atoms, lam, tol=1e-8)
@@ -81,7 +65,7 @@ def test_the_optimality_conditions_hold(engine: str) -> None:
     check_certificate(x, atoms, lam, solution, tol=1e-8)
 
 
-def test_the_codes_are_those_of_two_solvers_of_scikit_learn(engine: str) -> None:
+def test_the_codes_are_those_of_two_solvers_of_scikit_learn(solve_engine: str) -> None:
     x, atoms = problem(12, 40, 25)  # fewer atoms than dimensions: the code is unique
     lam = 0.2
     codes = sparse_coding.solve(x, atoms, lam, tol=1e-9).codes.numpy()
@@ -100,33 +84,37 @@ def test_the_codes_are_those_of_two_solvers_of_scikit_learn(engine: str) -> None
     assert np.abs(codes - np.stack(by_lasso)).max() < 1e-4
 
 
-def test_orthonormal_atoms_have_a_closed_form(engine: str) -> None:
+def test_orthonormal_atoms_have_a_closed_form(solve_engine: str) -> None:
     x, _ = problem(30, 12, 12)
     atoms = torch.linalg.qr(torch.randn(12, 12, generator=torch.Generator().manual_seed(1)))[0]
     solution = sparse_coding.solve(x, atoms, 0.25)
     assert torch.allclose(solution.codes, (x @ atoms.T - 0.25).clamp(min=0), atol=1e-4)
 
 
-def test_without_a_penalty_the_solution_is_that_of_non_negative_least_squares(engine: str) -> None:
+def test_without_a_penalty_the_solution_is_that_of_non_negative_least_squares(
+    solve_engine: str,
+) -> None:
     x, atoms = problem(15, 30, 20)
     solution = sparse_coding.solve(x, atoms, 0.0, tol=1e-6)
     for row, code in zip(x.double().numpy(), solution.codes.numpy(), strict=True):
         assert np.abs(code - nnls(atoms.double().numpy().T, row)[0]).max() < 1e-3
 
 
-def test_without_a_penalty_more_atoms_than_dimensions_leave_no_residual(engine: str) -> None:
+def test_without_a_penalty_more_atoms_than_dimensions_leave_no_residual(solve_engine: str) -> None:
     x, atoms = problem(10, 8, 64)
     solution = sparse_coding.solve(x, atoms, 0.0)
     assert float((x - solution.codes @ atoms).norm(dim=1).max()) < 1e-3
 
 
 @pytest.mark.parametrize("d_sae", [3, 200])
-def test_fewer_and_more_atoms_than_dimensions_are_both_certified(engine: str, d_sae: int) -> None:
+def test_fewer_and_more_atoms_than_dimensions_are_both_certified(
+    solve_engine: str, d_sae: int
+) -> None:
     x, atoms = problem(20, 16, d_sae)
     check_certificate(x, atoms, 0.1, sparse_coding.solve(x, atoms, 0.1))
 
 
-def test_zero_atoms_take_no_weight_even_when_started_with_some(engine: str) -> None:
+def test_zero_atoms_take_no_weight_even_when_started_with_some(solve_engine: str) -> None:
     x, atoms = problem(20, 16, 40)
     alone = sparse_coding.solve(x, atoms, 0.1).objective
     padded = torch.cat([torch.zeros(2, 16), atoms, torch.zeros(1, 16)])
@@ -135,13 +123,13 @@ def test_zero_atoms_take_no_weight_even_when_started_with_some(engine: str) -> N
     assert torch.allclose(solution.objective, alone, rtol=2e-5)
 
 
-def test_a_dictionary_of_zeros_has_the_zero_code(engine: str) -> None:
+def test_a_dictionary_of_zeros_has_the_zero_code(solve_engine: str) -> None:
     x, _ = problem(4, 6, 5)
     solution = sparse_coding.solve(x, torch.zeros(5, 6), 0.1)
     assert float(solution.codes.max()) == 0 and float(solution.duality_gap.max()) == 0
 
 
-def test_duplicate_atoms_share_one_weight(engine: str) -> None:
+def test_duplicate_atoms_share_one_weight(solve_engine: str) -> None:
     x, atoms = problem(20, 30, 12)
     single = sparse_coding.solve(x, atoms, 0.1, tol=1e-8)
     doubled = sparse_coding.solve(x, torch.cat([atoms, atoms]), 0.1, tol=1e-8)
@@ -149,7 +137,7 @@ def test_duplicate_atoms_share_one_weight(engine: str) -> None:
     assert torch.allclose(doubled.codes[:, :12] + doubled.codes[:, 12:], single.codes, atol=1e-3)
 
 
-def test_a_penalty_above_the_largest_correlation_gives_the_zero_code(engine: str) -> None:
+def test_a_penalty_above_the_largest_correlation_gives_the_zero_code(solve_engine: str) -> None:
     x, atoms = problem(20, 16, 40)
     lam = float(sparse_coding.lambda_max(x, atoms).max())
     solution = sparse_coding.solve(x, atoms, 1.01 * lam, z0=torch.ones(20, 40))
@@ -157,7 +145,7 @@ def test_a_penalty_above_the_largest_correlation_gives_the_zero_code(engine: str
     assert bool((sparse_coding.solve(x, atoms, 0.9 * lam).codes > 0).any())
 
 
-def test_a_target_of_zero_and_no_target_at_all_are_no_trouble(engine: str) -> None:
+def test_a_target_of_zero_and_no_target_at_all_are_no_trouble(solve_engine: str) -> None:
     _, atoms = problem(1, 6, 9)
     solution = sparse_coding.solve(torch.zeros(3, 6), atoms, 0.1, z0=torch.ones(3, 9))
     assert float(solution.codes.max()) < 1e-6
@@ -175,7 +163,7 @@ def test_a_support_too_large_for_a_working_set_is_swept_whole() -> None:
     assert bool((gap <= 1e-5 * solution.objective).all())
 
 
-def test_a_tolerance_beyond_float32_is_reached_in_float64(engine: str) -> None:
+def test_a_tolerance_beyond_float32_is_reached_in_float64(solve_engine: str) -> None:
     x, atoms = problem(10, 24, 60)
     solution = sparse_coding.solve(x.double(), atoms.double(), 0.1, tol=1e-11)
     assert solution.codes.dtype == torch.float64
@@ -188,7 +176,7 @@ def test_a_small_penalty_that_float32_cannot_certify_is_finished_in_float64() ->
     check_certificate(x, atoms, 1e-4, solution)
 
 
-def test_warm_starts_change_the_work_and_not_the_answer(engine: str) -> None:
+def test_warm_starts_change_the_work_and_not_the_answer(solve_engine: str) -> None:
     x, atoms = problem(40, 32, 128)
     cold = sparse_coding.solve(x, atoms, 0.1)
     near = sparse_coding.solve(x, atoms, 0.101).codes
@@ -236,7 +224,9 @@ def test_chunks_of_samples_bound_memory_and_change_nothing(monkeypatch: pytest.M
     assert torch.allclose(parts.objective, whole.objective, rtol=1e-5)
 
 
-def test_samples_that_do_not_get_there_are_reported_and_keep_their_true_gap(engine: str) -> None:
+def test_samples_that_do_not_get_there_are_reported_and_keep_their_true_gap(
+    solve_engine: str,
+) -> None:
     x, atoms = problem(20, 32, 128)
     with pytest.warns(RuntimeWarning, match="did not reach a relative duality gap of 1e-09"):
         solution = sparse_coding.solve(x, atoms, 0.02, tol=1e-9, max_iterations=2)
@@ -245,7 +235,7 @@ def test_samples_that_do_not_get_there_are_reported_and_keep_their_true_gap(engi
     assert float((solution.duality_gap / solution.objective).max()) > 1e-9
 
 
-def test_a_reached_tolerance_warns_of_nothing(engine: str) -> None:
+def test_a_reached_tolerance_warns_of_nothing(solve_engine: str) -> None:
     x, atoms = problem(20, 32, 128)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

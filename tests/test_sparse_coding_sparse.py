@@ -11,22 +11,7 @@ from loca_sae.sparse_coding.checks import Problem
 from loca_sae.sparse_coding.outcome import Outcome
 from test_sparse_coding import problem
 
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Problems as small as these only lose by being shared out between threads."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-@pytest.fixture(params=["coordinate descent", "fista"])
-def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Both engines of solve: the CPU's, and the one of other devices."""
-    if request.param == "fista":
-        monkeypatch.setattr(exact, "fits", lambda W_dec: False)
-    return request.param
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture
@@ -44,7 +29,7 @@ def chunks(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     yield rows
 
 
-def test_sparse_codes_are_the_dense_ones_with_the_same_certificate(engine, chunks) -> None:
+def test_sparse_codes_are_the_dense_ones_with_the_same_certificate(solve_engine, chunks) -> None:
     x, atoms = problem(100, 24, 60)
     x[40] = 0  # a row without any code
     dense = sparse_coding.solve(x, atoms, 0.1)
@@ -73,7 +58,7 @@ def test_samples_that_need_float64_get_there_in_chunks_too(chunks) -> None:
     assert bool((solution.duality_gap <= 1e-8 * solution.objective).all())
 
 
-def test_a_warm_start_may_be_dense_or_sparse(engine, chunks) -> None:
+def test_a_warm_start_may_be_dense_or_sparse(solve_engine, chunks) -> None:
     x, atoms = problem(70, 24, 60)
     near = sparse_coding.solve(x, atoms, 0.12, sparse=True).codes
     before = near.to_dense()
@@ -98,7 +83,7 @@ def test_chunks_share_one_gram_matrix_of_any_size(chunks, monkeypatch) -> None:
     assert dictionary.gram(atoms) is not made[0]
 
 
-def test_no_samples_and_no_codes_give_empty_csr(engine) -> None:
+def test_no_samples_and_no_codes_give_empty_csr(solve_engine) -> None:
     x, atoms = problem(5, 24, 60)
     assert sparse_coding.solve(x[:0], atoms, 0.1, sparse=True).codes.shape == (0, 60)
     empty = sparse_coding.solve(x, atoms, 1e6, sparse=True).codes
