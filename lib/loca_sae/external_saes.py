@@ -57,7 +57,7 @@ def open_sae(spec: str, model: str, d_in: int, layer: int) -> ExternalSae:
     if sae_folders.is_folder(spec):
         sae_folders.check_config(spec, sae_folders.read_config(spec), model, d_in, layer)
         sae = _from_folder(spec)
-        label = Path(spec).expanduser().resolve().name
+        label = Path(spec).resolve().name
     else:
         sae = _from_hub(spec)
         label = spec.partition(":")[2]
@@ -80,7 +80,7 @@ def open_sae(spec: str, model: str, d_in: int, layer: int) -> ExternalSae:
 
 def _from_folder(spec: str) -> SAE[Any]:
     try:
-        return SAE.load_from_disk(Path(spec).expanduser(), dtype="float32")
+        return SAE.load_from_disk(spec, dtype="float32")
     except Exception as error:  # a damaged file fails in many ways; the reader gets one sentence
         raise SaeMismatch(
             f"saes: {spec!r} cannot be loaded by SAELens ({_first_line(error)}); save the SAE "

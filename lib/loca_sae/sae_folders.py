@@ -12,7 +12,8 @@ CONFIG = "cfg.json"
 # SAELens's other kinds, which do not code the activation they read by one dictionary
 _OTHER_KINDS = re.compile("transcoder|temporal|abstopk|crosscoder")
 _RESIDUAL = re.compile(r"blocks\.(\d+)\.hook_(resid_post|resid_pre|out)")
-RUN_TIME = ("layer_norm", "constant_norm_rescale", "constant_scalar_rescale")
+# the only values of normalize_activations under which a decoder is one dictionary
+ONE_DICTIONARY = ("none", "expected_average_only_in")
 
 
 class SaeMismatch(ValueError):
@@ -60,7 +61,7 @@ def check_config(spec: str, config: dict[str, Any], model: str, d_in: int, layer
         )
     _check_hook(spec, noted, layer)
     normalization = config.get("normalize_activations", "none")
-    if normalization in RUN_TIME:
+    if normalization not in ONE_DICTIONARY:
         raise SaeMismatch(
             f"saes: {spec!r} normalizes its input at run time "
             f"(normalize_activations={normalization!r}), so its decoder is not one dictionary; "

@@ -16,7 +16,7 @@ from loca_sae.inference import Mode, Solver
 from loca_sae.parameters import AmortizationInterventions
 from loca_sae.training import Trained
 
-__all__ = ["beside_the_paper", "comparable", "compared_saes", "density_table", "run"]
+__all__ = ["beside_the_paper", "comparable", "density_table", "run"]
 
 _WITHIN = 0.1  # SAEs whose L0 is within this share of the wanted one count as comparable
 _SIDE_BY_SIDE = {"full": "encoder", "semi": "semi", "non": "non", "exact": "lasso"}

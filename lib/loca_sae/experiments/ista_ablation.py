@@ -9,6 +9,7 @@ from loca_sae import corpus
 from loca_sae.experiments import data as experiment_data
 from loca_sae.experiments.compared import trained_saes
 from loca_sae.experiments.data import Data
+from loca_sae.experiments.grid_sample import for_grid
 from loca_sae.experiments.measures import measure, measure_pair
 from loca_sae.experiments.paper_rows import MEASURES
 from loca_sae.inference import Mode
@@ -17,7 +18,6 @@ from loca_sae.protocols import PROTOCOLS
 from loca_sae.training import Trained
 
 STARTS: dict[Mode, str] = {"full": "encoder", "semi": "encoder", "non": "zero"}
-_GRID_SHARE = 4  # the release's grid of lambdas is searched on one in so many activations
 
 
 def run(p: IstaAblation) -> pd.DataFrame:
@@ -46,9 +46,8 @@ def under_protocols(p: IstaAblation) -> pd.DataFrame:
     trained = trained_saes(p, data, p.architectures[:1])[0]
     rows = []
     for name, chosen in PROTOCOLS.items():
-        share = _GRID_SHARE if chosen.lam_search == "grid" else 1
-        sample = {"calibration_tokens": max(1, p.calibration_tokens // share)}
-        fewer = p.model_copy(update=sample)
+        fewer = for_grid(p, chosen)
+        sample = {"calibration_tokens": fewer.calibration_tokens}
         for steps in (0, *[steps for steps in sorted(p.ista_steps) if steps <= 50]):
             mode: Mode = "semi" if steps else "full"
             row = measure(

@@ -16,6 +16,7 @@ import pandas as pd
 from loca_sae.experiments import data as experiment_data
 from loca_sae.experiments.compared import compared_saes
 from loca_sae.experiments.data import Data
+from loca_sae.experiments.grid_sample import for_grid
 from loca_sae.experiments.measures import measure
 from loca_sae.experiments.subjects import subject
 from loca_sae.experiments.walk_changes import summary
@@ -26,8 +27,6 @@ from loca_sae.protocols import PROTOCOLS, Protocol, walk
 from loca_sae.training import Trained
 
 __all__ = ["protocols_table", "run", "summary", "walked_saes"]
-
-_GRID_SHARE = 4  # the grid of lambdas is searched on one in so many calibration activations
 
 
 def run(p: AmortizationInterventions) -> pd.DataFrame:
@@ -96,12 +95,9 @@ def _measured(
     chosen: Protocol,
 ) -> dict[str, Any]:
     steps = {"full": None, "semi": p.semi_steps, "non": p.non_steps}[mode]
-    sample = p.calibration_tokens
-    if chosen.effective(subject(trained).architecture, mode).lam_search == "grid":
-        sample = max(1, sample // _GRID_SHARE)
-    smaller = p.model_copy(update={"calibration_tokens": sample})
+    smaller = for_grid(p, chosen.effective(subject(trained).architecture, mode))
     row = measure(
         trained, data, smaller, mode, chosen, steps=steps, gap=False, tokens=p.walk_tokens
     )
     name = mode if steps is None else f"{mode} ({steps} steps)"
-    return {**row, "calibration_tokens": sample, "inference": name}
+    return {**row, "calibration_tokens": smaller.calibration_tokens, "inference": name}

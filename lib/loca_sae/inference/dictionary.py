@@ -6,6 +6,7 @@ import torch
 from sae_lens import SAE
 
 from loca_sae.protocols import Protocol, protocol
+from loca_sae.sae_folders import ONE_DICTIONARY
 
 
 class Dictionary(NamedTuple):
@@ -31,7 +32,7 @@ def dictionary(sae: SAE[Any], chosen: str | Protocol = "native") -> Dictionary:
     then not a linear function of the codes.
     """
     normalization = sae.cfg.normalize_activations
-    if normalization not in ("none", "expected_average_only_in"):
+    if normalization not in ONE_DICTIONARY:
         raise ValueError(
             f"this SAE normalizes its input at run time (normalize_activations={normalization!r}); "
             "its decoder is not one dictionary. Fold the normalization first, or use an SAE "

@@ -1,6 +1,6 @@
 """One SAE in one mode under one protocol, ready to encode."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -127,15 +127,16 @@ def prepare(
     """
     chosen = settings(mode, protocol, steps, solver, refit)
     atoms = dictionary(sae, chosen.protocol)
-    full = _encoder_in_chunks(sae, atoms, x, chosen.protocol)
-    wanted = density.target(full, chosen.protocol) if target_l0 is None else target_l0
-    coder = Coder(sae, atoms, chosen, wanted if not chosen.greedy else density.mean_l0(full))
+    full = Coder(sae, atoms, replace(chosen, mode="full"), 0.0).before_refit(x, float("nan"))
+    wanted = density.mean_l0(full)
+    if chosen.needs_lam:
+        wanted = density.target(full, chosen.protocol)
+    if target_l0 is not None and not chosen.greedy:
+        wanted = target_l0
+    coder = Coder(sae, atoms, chosen, wanted)
     if not chosen.needs_lam:
-        lam, l0 = float("nan"), density.mean_l0(full)
-        if chosen.mode == "full" and target_l0 is None:
-            wanted = l0
-        if chosen.greedy:
-            wanted, l0 = density.mean_l0(full), density.mean_l0(coder.before_refit(x, lam))
+        lam = float("nan")
+        l0 = density.mean_l0(coder.before_refit(x, lam) if chosen.greedy else full)
     elif lam is not None:
         l0 = density.mean_l0(coder.before_refit(x, lam))
     else:
@@ -232,13 +233,6 @@ def _refitted(target: torch.Tensor, W_dec: torch.Tensor, codes: torch.Tensor) ->
         atoms = signed.mirrored(W_dec)
         return signed.merge(sparse_coding.refit(target, atoms, signed.split(codes)))
     return sparse_coding.refit(target, W_dec, codes)
-
-
-@torch.no_grad()
-def _encoder_in_chunks(
-    sae: SAE[Any], atoms: Dictionary, x: torch.Tensor, protocol: Protocol
-) -> torch.Tensor:
-    return torch.cat([encoder_codes(sae, atoms, part, protocol) for part in x.split(_CHUNK)])
 
 
 def _matching_pursuit(target: torch.Tensor, W_dec: torch.Tensor, iterations: int) -> torch.Tensor:

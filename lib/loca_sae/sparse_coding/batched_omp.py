@@ -25,7 +25,7 @@ class _Batch(NamedTuple):
 
 
 class _Support(NamedTuple):
-    """Slots [n, m] for atoms: which, their values, whether in use; refused: [n, d_sae]."""
+    """Slots [n, m] for atoms: which, their values, whether in use."""
 
     at: torch.Tensor
     z: torch.Tensor

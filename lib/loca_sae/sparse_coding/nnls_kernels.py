@@ -100,7 +100,7 @@ def _refit(x, code, support, norms, W_dec, state):
                     best, top = j, correlation
         if best < 0:
             break
-        p, _ = _enter(best, p, x, W_dec, state)
+        p = _enter(best, p, x, W_dec, state)
     code[:] = 0.0
     for a in range(p):
         code[members[a]] = z[a]
@@ -120,7 +120,7 @@ def _pursue(p, limit, banned, x, q, bar, inverse, W_dec, gram, h, state):
                 best, top = j, np.float64(h[j] * inverse[j])
         if best < 0:
             break
-        p, _ = _enter(best, p, x, W_dec, state)
+        p = _enter(best, p, x, W_dec, state)
     return p
 
 
@@ -195,14 +195,14 @@ def _copy(into, source, p):
 
 @_jit
 def _enter(j, p, x, W_dec, state):
-    """Let atom j in and settle. Returns the number of members, and whether j stayed.
+    """Let atom j in and settle. Returns the number of members.
 
     An atom that cannot stay is refused until another one leaves, so that it is not tried forever.
     """
     status = state[6]
     if not _append(j, p, x, W_dec, state):
         status[j] = _REFUSED
-        return p, False
+        return p
     before = p + 1
     p = _settle(before, state)
     stayed = status[j] == _MEMBER
@@ -210,7 +210,7 @@ def _enter(j, p, x, W_dec, state):
         _forgive(status)
     if not stayed:
         status[j] = _REFUSED
-    return p, stayed
+    return p
 
 
 @_jit
